@@ -9,10 +9,19 @@ The process has its own session, so it outlives the one that started it. Its ide
 goes to `job.log`. Both are in the folder itself; `gsolve train --run-dir` accepts such a folder.
 
 The process takes the lock of the folder, refuses if a job is running in it, records itself and then
-becomes the argv (launch.py). So two starters, or one that is killed at any moment, never leave two
-jobs in a folder, nor one that cannot be found.
+becomes the argv. So two starters, or one that is killed at any moment, never leave two jobs in a
+folder, nor one that cannot be found. This module is its first moment:
+
+    python -m gymnasium_solver.backends.local claim FOLDER CPUS ARGV...
+
+Two other commands become another program in the same way, and keep the process id. `tied ARGV...`
+dies with its parent: Linux sends SIGKILL when the parent ends, so that a training does not outlive
+the Ray worker or the node that was lost, while another one continues the same run. Elsewhere the
+lock of the run keeps two from writing it. `task FOLDER INDEX` becomes one of the argvs in
+FOLDER/tasks.json, a job array of Slurm.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -35,10 +44,11 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
-JOB, LOCK, LOG = "job.json", "job.lock", "job.log"
+JOB, LOCK, LOG, TASKS = "job.json", "job.lock", "job.log", "tasks.json"
 LANES = "lanes.json"  # of a job that trains several runs (experiments/experiment.py)
 START_S = 60.0  # on a busy machine Python itself may take seconds to start
 ALREADY_RUNNING = 73
+PR_SET_PDEATHSIG = 1
 
 
 class BackendError(GsolveError):
@@ -111,7 +121,7 @@ class Job:
             raise RunError(f"{folder / JOB} lacks fields. Delete it; the run is intact.") from None
 
 
-LAUNCH = [sys.executable, "-m", "gymnasium_solver.backends.launch"]
+LAUNCH = [sys.executable, "-m", "gymnasium_solver.backends.local"]
 
 
 def gsolve(*words: str) -> list[str]:
@@ -325,13 +335,13 @@ class LocalBackend:
         return tail(folder, lines)
 
 
-class Starts:
-    """Counts starts in a row from the same checkpoint, for backends that keep no record of it."""
+class CountedStarts:
+    """A base of backends that keep no record of how often they started a run."""
 
     def __init__(self) -> None:
         self._counts: dict[Path, tuple[int | None, int]] = {}
 
-    def note(self, folder: Path) -> None:
+    def note_start(self, folder: Path) -> None:
         """A job is being started in this folder, which is created if needed."""
         folder.mkdir(parents=True, exist_ok=True)
         newest, (before, count) = newest_checkpoint(folder), self._counts.get(folder, (None, 0))
@@ -341,5 +351,52 @@ class Starts:
         (folder / LOCK).touch()
 
     def stuck(self, folder: Path) -> int:
+        """How many starts in a row began from the newest checkpoint."""
         before, count = self._counts.get(folder, (None, 0))
         return count if newest_checkpoint(folder) == before else 0
+
+
+# -- the first moment of a process -----------------------------------------------------------
+
+
+def write_tasks(folder: Path, argvs: Sequence[Sequence[str]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / TASKS).write_text(json.dumps([list(argv) for argv in argvs], indent=1) + "\n")
+
+
+def with_this_python(argv: list[str]) -> list[str]:
+    """The argv with the Python of this machine: another one may have it in another place."""
+    is_ours = argv[1:3] == ["-m", "gymnasium_solver"]
+    return [sys.executable, *argv[1:]] if is_ours else argv
+
+
+def main(words: Sequence[str]) -> int:
+    how, *rest = words
+    argv = rest
+    if how == "claim":
+        argv = rest[2:]
+        if (refusal := claim(Path(rest[0]), int(rest[1]), argv)) is not None:
+            return refusal
+    elif how == "task":
+        argv = with_this_python(json.loads((Path(rest[0]) / TASKS).read_text())[int(rest[1])])
+    elif not die_with_parent():
+        return 1
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as error:
+        print(f"cannot run {argv[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+
+
+def die_with_parent() -> bool:
+    """Be killed when the parent ends; False if it has ended before."""
+    parent = os.getppid()
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.backends import local
-from gymnasium_solver.backends.launch import with_this_python
-from gymnasium_solver.backends.local import LAUNCH, BackendError, Starts
+from gymnasium_solver.backends.local import LAUNCH, BackendError, CountedStarts, with_this_python
 
 
 def run_argv(argv: list[str], folder: str, env: dict[str, str]) -> int:
@@ -39,7 +38,7 @@ def run_argv(argv: list[str], folder: str, env: dict[str, str]) -> int:
             return child.wait()
 
 
-class RayBackend:
+class RayBackend(CountedStarts):
     """Starts runs as Ray tasks. `address`: of an existing cluster; None: one on this machine."""
 
     def __init__(
@@ -51,6 +50,7 @@ class RayBackend:
             raise BackendError(
                 "Ray is not installed: pip install 'gymnasium-solver[ray]', or use --backend local"
             ) from None
+        super().__init__()
         self._ray: Any = ray
         if not ray.is_initialized():
             try:
@@ -64,10 +64,9 @@ class RayBackend:
         self._task = ray.remote(**options)(run_argv)
         self._refs: dict[Path, Any] = {}
         self._codes: dict[Path, int | None] = {}
-        self._starts = Starts()
 
     def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object:
-        self._starts.note(folder)
+        self.note_start(folder)
         env = {} if cpus is None else {"GSOLVE_CPUS": str(cpus)}
         env["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
         self._codes.pop(folder, None)
@@ -90,9 +89,6 @@ class RayBackend:
 
     def exit_code(self, folder: Path) -> int | None:
         return self._codes.get(folder)
-
-    def stuck(self, folder: Path) -> int:
-        return self._starts.stuck(folder)
 
     def stop(self, folder: Path) -> object:
         ref = self._refs.get(folder)

@@ -1,22 +1,26 @@
-"""What a training needs of a machine, estimated from its config; every figure can be overridden.
+"""Which backend a user means, and what a training needs of a machine there, estimated from its
+config; every figure can be overridden.
 
-estimate(config)                        # Resources(cpus=2, memory_gb=2.1, gpus=0, hours=0.5)
-estimate(config).override("cpus=4 hours=8")
+    estimate(config)                        # Resources(cpus=2, memory_gb=2.1, gpus=0, hours=0.5)
+    estimate(config).override("cpus=4 hours=8")
 """
 
 import math
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, missing_training
 from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
 
+BACKENDS = ("local", "ray", "slurm", "dstack", "modal")
 BASE_GB = 1.0  # Python, torch and the environments themselves
 COLLECTOR_GB = 0.5  # a process with torch and environments
 GPU_GB = 4.0  # what CUDA takes of the host
@@ -113,3 +117,40 @@ def estimate(config: "Config") -> Resources:
         cpus += config.collectors.n
         memory += COLLECTOR_GB * config.collectors.n
     return Resources(cpus, math.ceil(memory * 2) / 2, gpus, hours)
+
+
+# -- the choice of the user ------------------------------------------------------------------
+
+
+def check_backend(name: str | None, *, sbatch: str | None, resources: str | None) -> str:
+    """The name of the backend, local without one; ConfigError if it cannot be meant."""
+    name = name or "local"
+    if name not in BACKENDS:
+        hint = did_you_mean(name, BACKENDS) or f"Expected {', '.join(BACKENDS)}."
+        raise ConfigError(f"--backend {name}: unknown. {hint}")
+    if name == "slurm" and shutil.which("sbatch") is None:
+        raise ConfigError(
+            "--backend slurm: sbatch is not on the PATH; use a login node of a cluster"
+        )
+    if sbatch is not None and name != "slurm":
+        raise ConfigError("--sbatch is for --backend slurm")
+    if resources is not None and name == "local":
+        raise ConfigError("--resources is for clusters; on this machine use --jobs")
+    return name
+
+
+def needs_of(configs: Sequence[Path], given: str | None) -> tuple[Resources, str]:
+    """The largest needs of any of these configs, with what the user has overridden, and what is to
+    be said about them."""
+    from gymnasium_solver.training.prepare import load_config
+
+    try:
+        largest = Resources.largest([estimate(load_config(str(path))) for path in configs])
+    except ModuleNotFoundError as error:
+        if missing_training(error) is None:
+            raise
+        chosen = Resources.given(given)
+        return chosen, f"each run gets {chosen}"
+    chosen = largest if given is None else largest.override(given)
+    note = f"estimated: {largest}" if chosen != largest else "estimated; change --resources"
+    return chosen, f"each run gets {chosen} ({note})"

@@ -20,8 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gymnasium_solver.backends.launch import write_tasks
-from gymnasium_solver.backends.local import LAUNCH, BackendError, Starts
+from gymnasium_solver.backends.local import LAUNCH, BackendError, CountedStarts, write_tasks
 from gymnasium_solver.backends.resources import Resources
 
 FOLDER = "slurm"  # in the folder of an experiment or a run
@@ -86,6 +85,11 @@ def write_script(
     return path
 
 
+def sbatch_options(text: str | None) -> list[str]:
+    """The options in the text of --sbatch, with or without their dashes."""
+    return [f"--{word.lstrip('-')}" for word in shlex.split(text or "")]
+
+
 def submit(script: Path) -> str:
     """Hand a script to Slurm; returns the id of the job array."""
     (script.parent / CANCELLED).unlink(missing_ok=True)
@@ -140,7 +144,7 @@ def _slurm(*words: str) -> str:
     return done.stdout
 
 
-class SlurmBackend:
+class SlurmBackend(CountedStarts):
     """Runs that are not all known at the start, such as the trials of a sweep.
 
     Each run is a job array of one task, which Slurm puts into the queue again when it is preempted.
@@ -149,12 +153,12 @@ class SlurmBackend:
     """
 
     def __init__(self, resources: Resources, options: Sequence[str] = ()) -> None:
+        super().__init__()
         self.resources, self.options = resources, list(options)
-        self._starts = Starts()
         self._asked: dict[str, tuple[float, bool]] = {}  # job: when, and whether it was active
 
     def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object:
-        self._starts.note(folder)
+        self.note_start(folder)
         place = folder.absolute() / FOLDER
         script = write_script(
             place, [list(argv)], self.resources, name=folder.name, options=self.options
@@ -172,9 +176,6 @@ class SlurmBackend:
 
     def exit_code(self, folder: Path) -> int | None:
         return None
-
-    def stuck(self, folder: Path) -> int:
-        return self._starts.stuck(folder)
 
     def stop(self, folder: Path) -> object:
         if (job_id := job_in(folder)) is not None:

@@ -220,7 +220,7 @@ def summarise(experiment: "Experiment") -> None:
 
 
 def backend_of(args: Args) -> str:
-    from gymnasium_solver.backends.placement import check_backend
+    from gymnasium_solver.backends.resources import check_backend
 
     return check_backend(args.backend, sbatch=args.sbatch, resources=args.resources)
 
@@ -250,25 +250,32 @@ def _tracked(args: Args) -> dict[str, str]:
 
 
 def needs_of(args: Args, configs: Sequence[Path]) -> "Resources":
-    from gymnasium_solver.backends import placement
+    from gymnasium_solver.backends import resources
 
-    needs, note = placement.needs_of(configs, args.resources)
+    needs, note = resources.needs_of(configs, args.resources)
     print(note, file=sys.stderr if getattr(args, "json", False) else None)
     return needs
 
 
 def pool_backend(args: Args, configs: Sequence[Path]) -> "Backend | None":
-    """What a coordinator here starts runs of these configs on; None: this machine."""
+    """What a coordinator here starts runs of these configs on; None: this machine. The runs are not
+    all known at the start, so that it must see each of their folders."""
     if (name := backend_of(args)) == "local":
         return None
-    from gymnasium_solver.backends import placement
+    needs = needs_of(args, configs)
+    if name == "slurm":
+        from gymnasium_solver.backends.slurm import SlurmBackend, sbatch_options
 
-    return placement.pool_backend(name, needs_of(args, configs), args.sbatch)
+        return SlurmBackend(needs, sbatch_options(args.sbatch))
+    from gymnasium_solver.backends.ray_tasks import RayBackend
+
+    address = os.environ.get("RAY_ADDRESS")
+    return RayBackend(address, cpus=needs.cpus, gpus=needs.gpus, memory_gb=needs.memory_gb)
 
 
 def _on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) -> int:
     """Submit a job array, and follow it unless --detach."""
-    from gymnasium_solver.backends import placement, slurm
+    from gymnasium_solver.backends import slurm
 
     script = slurm.write_script(
         experiment.path / "slurm",
@@ -277,7 +284,7 @@ def _on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) 
         name=experiment.id,
         jobs=args.jobs,
         env=_tracked(args),
-        options=placement.sbatch_options(args.sbatch),
+        options=slurm.sbatch_options(args.sbatch),
     )
     job_id = slurm.submit(script)
     print(f"submitted {script} as Slurm job {job_id}")

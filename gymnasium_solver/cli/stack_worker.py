@@ -18,7 +18,7 @@ from gymnasium_solver.printable import printable_lines
 def main(words: Sequence[str]) -> int:
     from gymnasium_solver.cli.main import call
     from gymnasium_solver.training.activity import PREEMPTED, sigterm_raises
-    from gymnasium_solver.training.stacked import train_stacked
+    from gymnasium_solver.training.loop import train_stacked
 
     found = read_lanes(Path(words[0]))
     programs = {lane.run.name: partial(call, "train", list(lane.words)) for lane in found}

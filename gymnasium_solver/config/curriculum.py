@@ -138,6 +138,10 @@ def _kwarg(name: str, block: Mapping[str, Any], final: Mapping[str, Any]) -> Kwa
         )
     if "end" in block:
         raise ValueError(f"{where}: remove end; the schedule leads to env_kwargs.{name}, {end}")
+    if "warmup" in block:
+        raise ValueError(f"{where}: remove warmup, which would lead from 0 to start at first")
+    if block.get("schedule") == "periodic":
+        raise ValueError(f"{where}: a periodic schedule returns to start and never leads to {end}")
     levels = block.get("levels", _LEVELS)
     if isinstance(levels, bool) or not isinstance(levels, int) or levels < 1:
         raise ValueError(f"{where}: levels must be a whole number >= 1, not {levels!r}")

@@ -11,7 +11,7 @@ folders in `<runs>/`. Running an experiment again does what is left to do. Light
 
 With `stacks`, seeds of one config train together in one process. The folder of a stack is
 `<experiment>/stacks/00/`: `lanes.json`, the command line of each run, and the files of its process
-(cli/stack_worker.py; how it trains is in training/stacked.py). Each run can be resumed alone.
+(cli/stack_worker.py; how it trains is in training/loop.py). Each run can be resumed alone.
 """
 
 import re
@@ -46,7 +46,6 @@ _FIX = "Restore it from a copy; the runs themselves are intact."
 ALGORITHMS = ("ppo", "a2c", "reinforce", "dqn")
 # What the process of a stack imports (backends/nursery.py).
 IMPORTS = (
-    "gymnasium_solver.training.stacked",
     "gymnasium_solver.training.loop",
     "gymnasium_solver.cli.train",
     "gymnasium_solver.envs.engines.gymnasium",

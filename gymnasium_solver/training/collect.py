@@ -108,8 +108,6 @@ class Collector(EpisodeStats):
         self._task_of = task_rows(len(tasks), env.n_envs) if tasks else None
         self.task_returns = {task.name: deque(maxlen=EPISODE_WINDOW) for task in tasks}
         self.timer = Timer()  # replaced by that of the training loop
-        self._boundary = 0
-        self._restarted_at = 0
         self._obs: Obs | None = None
         self._is_first = np.ones(env.n_envs, bool)  # of the newest observations
         self._rows_done = 0
@@ -275,18 +273,7 @@ class Collector(EpisodeStats):
             arrays |= {f"{CARRY}{name}": part for name, part in self._carry.items()}
             arrays["is_first"] = self._is_first
         scalars = {k: v for k, v in journal.items() if not isinstance(v, np.ndarray)}
-        return arrays, {
-            "journal": scalars,
-            "boundary": self._boundary,
-            "restarted_at": self._restarted_at,
-            **self.episode_state(),
-        }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Load everything except the envs; call `restore_envs` or `restart_envs` next."""
-        self._boundary = state["boundary"]
-        self._restarted_at = state["restarted_at"]
-        self.load_episodes(state)
+        return arrays, {"journal": scalars, **self.episode_state()}
 
     def restore_envs(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Restore the envs by replaying the journal, and the policy's carry with them."""

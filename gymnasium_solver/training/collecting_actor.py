@@ -23,14 +23,15 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.vector import Step
-from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.spaces.observations import obs_arrays
 from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.collect import Collector
+from gymnasium_solver.training.collect import CARRY, Collector
 from gymnasium_solver.training.epoch_metrics import Ended
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.seeds import derive, stage_seed
 
 NO_BOUNDARY = 2**62
+OBS = "obs."  # prefix of the observations in the arrays
 
 
 @dataclass
@@ -39,12 +40,9 @@ class EnvState:
 
     seed: int  # of the last reset
     rng: dict[str, Any]  # random stream of the policy
-    actions: np.ndarray  # since the last reset [T, N, ...]
-    obs: Obs
-    episode_return: np.ndarray
-    episode_length: np.ndarray
-    is_first: np.ndarray
-    carry: dict[str, np.ndarray]
+    arrays: dict[str, np.ndarray]
+    """As in a checkpoint: `actions` since the last reset [T, N, ...]; by env [N, ...] all others,
+    `is_first` and where the journal ended, `carry.<name>` and `obs.<name>`."""
 
 
 @dataclass(frozen=True)
@@ -109,15 +107,19 @@ class ShareCollector(Collector):
     def env_state(self, actions_from: int) -> EnvState:
         """Where the envs stand, with the actions from this step after the last reset on."""
         journal = self.env.state() | {"actions": self.env.actions_since(actions_from)}
-        rng = dict(self.policy.rng.bit_generator.state)
-        return EnvState(**journal, is_first=self._is_first, carry=self._carry, rng=rng)
+        seed, obs = journal.pop("seed"), journal.pop("obs")
+        arrays = journal | {f"{OBS}{name}": part for name, part in obs_arrays(obs)}
+        arrays |= {f"{CARRY}{name}": part for name, part in self._carry.items()}
+        arrays["is_first"] = self._is_first
+        return EnvState(seed, dict(self.policy.rng.bit_generator.state), arrays)
 
     def take_up(self, state: EnvState) -> None:
         """Bring envs and policy to where `state` was taken; EnvError if the envs are not
         deterministic."""
-        self._obs = self.env.restore(vars(state))
-        self._is_first = state.is_first
-        self._carry = {name: part.copy() for name, part in state.carry.items()}
+        parts = {k.removeprefix(OBS): a for k, a in state.arrays.items() if k.startswith(OBS)}
+        own = {name: a for name, a in state.arrays.items() if not name.startswith(OBS)}
+        obs = parts[""] if list(parts) == [""] else parts
+        self.restore_envs(own, {"journal": {"seed": state.seed, "obs": obs}})
         self.policy.rng.bit_generator.state = state.rng
 
 

@@ -7,22 +7,22 @@
 Checking a file imports neither torch nor an environment; the two others do, when they are called.
 """
 
+import math
 import re
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gymnasium_solver.algos import algo_ids
-from gymnasium_solver.config.find import ConfigFile, read_config_file
+from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import read_text, unfilled
-from gymnasium_solver.config.yaml_lines import FieldLines, field_lines
 from gymnasium_solver.config.yaml_lines import Path as FieldPath
+from gymnasium_solver.config.yaml_lines import field_lines
 from gymnasium_solver.envs.make import check_env_id, env_from_config
 from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.errors import (
@@ -35,7 +35,7 @@ from gymnasium_solver.errors import (
 )
 from gymnasium_solver.plugins import import_plugins
 from gymnasium_solver.registry import config_class, observers
-from gymnasium_solver.training.prepare import check_trust, load_config
+from gymnasium_solver.training.prepare import check_trust, given_algo_id, load_config
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -118,7 +118,10 @@ def check_file(path: Path) -> FileReport:
     report.configs = len(names)
     grouped: dict[tuple[int | None, str], list[str]] = {}
     for name in names:
-        for line, text in _variant_problems(file, name, lines):
+        for place, text in section_problems(file.section(name)):
+            line = lines.find(name, place)
+            if line is None and name is not None:
+                line = lines.variant(name)
             grouped.setdefault((line, text), []).extend([name] if name else [])
     report.problems = [
         Problem(str(path), line, () if len(who) == len(names) > 1 else tuple(who), text)
@@ -130,19 +133,8 @@ def check_file(path: Path) -> FileReport:
 def _file_problem(path: Path, text: str) -> Problem:
     """A problem of the file itself; the YAML reader puts the line into its message."""
     match = re.match(rf"{re.escape(str(path))}(?::(\d+))?: (.*)", text, re.DOTALL)
-    if match is None:
-        return Problem(str(path), None, (), text)
-    return Problem(str(path), int(match[1]) if match[1] else None, (), match[2])
-
-
-def _variant_problems(
-    file: ConfigFile, name: str | None, lines: FieldLines
-) -> Iterator[tuple[int | None, str]]:
-    for place, text in section_problems(file.section(name)):
-        line = lines.find(name, place)
-        if line is None and name is not None:
-            line = lines.variant(name)
-        yield line, text
+    line, text = (match[1], match[2]) if match else (None, text)
+    return Problem(str(path), int(line) if line else None, (), text)
 
 
 def section_problems(section: Mapping[str, Any]) -> Iterator[Found]:
@@ -154,11 +146,10 @@ def section_problems(section: Mapping[str, Any]) -> Iterator[Found]:
         yield (), str(error)
         return
     open_fields = {key for key, value in data.items() if any(unfilled(value))}
-    yield from _plugin_problems(data.get("plugins"))
-    algo_id = data.get("algo_id")
+    yield from _name_problems("plugins", data, lambda name: import_plugins([name]))
     if "algo_id" not in open_fields:
         try:
-            model: type[Config] = config_class(_text(algo_id))
+            model: type[Config] = config_class(given_algo_id(data))
         except ConfigError as error:
             yield ("algo_id",), str(error)
         else:
@@ -166,11 +157,7 @@ def section_problems(section: Mapping[str, Any]) -> Iterator[Found]:
             yield from (item for item in found if not {*item[0][:1]} & open_fields)
     if "env_wrappers" not in open_fields:
         yield from _wrapper_problems(data.get("env_wrappers"))
-    for i, observer in enumerate(_names(data.get("observers"))):
-        try:
-            observers.get(observer)
-        except ConfigError as error:
-            yield ("observers", i), str(error)
+    yield from _name_problems("observers", data, observers.get)
     if "env_id" not in open_fields and isinstance(data.get("env_id"), str):
         try:
             check_env_id(data["env_id"])
@@ -180,24 +167,18 @@ def section_problems(section: Mapping[str, Any]) -> Iterator[Found]:
             yield ("env_id",), f"env_id: {error}"
 
 
-def _text(algo_id: Any) -> str:
-    if isinstance(algo_id, str):
-        return algo_id
-    given = "not given" if algo_id is None else f"got {algo_id!r}"
-    raise ConfigError(f"algo_id: {given}, expected one of {', '.join(algo_ids())}")
-
-
-def _names(value: Any) -> list[str]:
-    items = [value] if isinstance(value, str) else value
-    return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
-
-
-def _plugin_problems(value: Any) -> Iterator[Found]:
-    for i, name in enumerate(_names(value)):
+def _name_problems(
+    field: str, data: Mapping[str, Any], check: Callable[[str], object]
+) -> Iterator[Found]:
+    """Problems of a list of names, or of a single one."""
+    given = data.get(field)
+    items = [given] if isinstance(given, str) else given
+    names = [n for n in items if isinstance(n, str)] if isinstance(items, list) else []
+    for i, name in enumerate(names):
         try:
-            import_plugins([name])
+            check(name)
         except ConfigError as error:
-            yield ("plugins", i), str(error)
+            yield (field, i), str(error)
 
 
 def _field_problems(model: type[Config], data: dict[str, Any]) -> Iterator[Found]:
@@ -300,11 +281,8 @@ def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
 
     env = env_from_config(config, N_ENVS)
     try:
-        policy, spaces = (
-            RandomPolicy(env.action_space, N_ENVS, seed=1),
-            part_spaces(env.observation_space),
-        )
-        obs = env.reset(1)
+        policy = RandomPolicy(env.action_space, N_ENVS, seed=1)
+        spaces, obs = part_spaces(env.observation_space), env.reset(1)
         begun_s = time.perf_counter()
         for _ in range(n_steps):
             for name, part in obs_arrays(obs):
@@ -332,14 +310,6 @@ class Check:
 
     what: str
     problem: str | None = None
-
-
-@dataclass
-class _Gradients:
-    """The gradients that the optimisers were given: per parameter, the largest entry seen."""
-
-    largest: dict[str, float] = field(default_factory=dict)
-    not_finite: set[str] = field(default_factory=set)
 
 
 def dev_config(config: Config) -> Config:
@@ -384,10 +354,8 @@ def _checks(config: Config, agent: Any, collector: "Collector") -> list[Check]:
     rollout = collector.collect(0, None, ROWS)
     checks = [_env_check(rollout, config)]
     before = {name: own.flat.clone() for name, own in agent.optimizers.items()}
-    seen = _Gradients()
     curves: dict[str, list[float]] = {}
-    _watch(agent, seen)
-    batches = _capture(agent)
+    largest, batches = _watched_gradients(agent), _first_batches(agent)
     try:
         for _ in range(REPEATS):
             metrics = agent.update(rollout, steps, total)
@@ -399,15 +367,74 @@ def _checks(config: Config, agent: Any, collector: "Collector") -> list[Check]:
         if "not have been used in the graph" not in str(error):
             raise
         return [*checks, Check("", "a loss does not depend on all parameters of its networks")]
-    checks.append(_finite_check(curves, seen))
-    checks += [_gradient_check(agent, seen), _change_check(agent, before)]
-    if not seen.not_finite:
+    exploded = sorted(name for name, size in largest.items() if not math.isfinite(size))
+    wrong = [name for name, curve in curves.items() if not np.isfinite(curve).all()] + exploded
+    names = [
+        f"{name}.{key}"
+        for name, own in agent.optimizers.items()
+        for key, _ in own.module.named_parameters()
+    ]
+    unreached = [name for name in names if not largest.get(name)]
+    same = [
+        f"{name}.{part}"
+        for name, own in agent.optimizers.items()
+        for part, norm in own.part_norms(own.flat - before[name]).items()
+        if norm == 0.0
+    ]
+    checks += [
+        _check("losses and gradients are finite", wrong, "not finite: {}; try a lower policy_lr"),
+        _check(
+            f"a gradient reaches all {len(names)} parameters", unreached, "no gradient reaches {}"
+        ),
+        _check(
+            "every part of the networks changes", same, f"unchanged after {REPEATS} updates: {{}}"
+        ),
+    ]
+    if not largest:
+        checks[-2].problem = "there was no gradient step: is learning_starts too high?"
+    if not exploded:
         rate = agent.scheduled_values(0, total)["policy_lr"]
         checks += [_descent_check(agent, name, batches[name], rate) for name in batches]
     return checks
 
 
-def _capture(agent: Any) -> dict[str, Any]:
+def _check(what: str, wrong: list[str], problem: str) -> Check:
+    return Check(what, problem.format(", ".join(wrong[:5])) if wrong else None)
+
+
+def _env_check(rollout: "Rollout", config: Config) -> Check:
+    from gymnasium_solver.training.finite import check_rollout
+
+    check = Check(f"the environment steps: {rollout.env_steps} env steps")
+    try:
+        check_rollout(rollout, config.env_id)
+    except DivergedError as error:
+        check.problem = str(error)
+    if check.problem is None and not rollout.reward[rollout.valid].any():
+        check.what += ", all rewards 0"
+    return check
+
+
+def _watched_gradients(agent: Any) -> dict[str, float]:
+    """By parameter, the largest entry of the gradients that its optimiser is given from now on;
+    infinite if one is not finite."""
+    largest: dict[str, float] = {}
+    for name, optimizer in agent.optimizers.items():
+        step = optimizer.step
+        sizes = {f"{name}.{key}": p.numel() for key, p in optimizer.module.named_parameters()}
+
+        def look(grad: "Tensor", lr: float, sizes: Any = sizes, step: Any = step) -> "Tensor":
+            for key, part in zip(sizes, grad.split(list(sizes.values())), strict=True):
+                size = float(part.abs().max()) if part.numel() else 0.0
+                size = size if math.isfinite(size) else math.inf
+                largest[key] = max(largest.get(key, 0.0), size)
+            return step(grad, lr)
+
+        optimizer.step = look
+    return largest
+
+
+def _first_batches(agent: Any) -> dict[str, Any]:
     """The first batch and coefficients that every loss is computed from."""
     batches: dict[str, Any] = {}
     for name, gradient in agent.gradients.items():
@@ -433,80 +460,10 @@ def _descent_check(agent: Any, name: str, given: Any, rate: float) -> Check:
         owner.step(gradient(*given)[0], rate)
     with torch.no_grad():
         last = float(gradient.loss(*given)[0])
-    check = Check(f"the loss of {name} falls on one fixed batch: {first:.3g} to {last:.3g}")
+    text = f"on one fixed batch: {first:.3g} to {last:.3g}"
+    check = Check(f"the loss of {name} falls {text}")
     if not last < first:
         check.problem = (
-            f"the loss of {name} does not fall on one fixed batch: {first:.3g} to {last:.3g} after "
-            f"{DESCENTS} steps; try a lower policy_lr"
+            f"the loss of {name} does not fall {text} after {DESCENTS} steps; try a lower policy_lr"
         )
-    return check
-
-
-def _env_check(rollout: "Rollout", config: Config) -> Check:
-    from gymnasium_solver.training.finite import check_rollout
-
-    check = Check(f"the environment steps: {rollout.env_steps} env steps")
-    try:
-        check_rollout(rollout, config.env_id)
-    except DivergedError as error:
-        check.problem = str(error)
-    if check.problem is None and not rollout.reward[rollout.valid].any():
-        check.what += ", all rewards 0"
-    return check
-
-
-def _watch(agent: Any, seen: _Gradients) -> None:
-    """Look at every gradient before its optimiser uses it."""
-    import torch
-
-    for name, optimizer in agent.optimizers.items():
-        step = optimizer.step
-
-        def look(grad: "Tensor", lr: float, name: str = name, step: Any = step) -> "Tensor":
-            own, start = agent.optimizers[name], 0
-            for parameter_name, parameter in own.module.named_parameters():
-                part = grad[start : start + parameter.numel()]
-                start += parameter.numel()
-                key = f"{name}.{parameter_name}"
-                if not bool(torch.isfinite(part).all()):
-                    seen.not_finite.add(key)
-                largest = float(part.abs().max()) if part.numel() else 0.0
-                seen.largest[key] = max(seen.largest.get(key, 0.0), largest)
-            return step(grad, lr)
-
-        optimizer.step = look
-
-
-def _finite_check(curves: dict[str, list[float]], seen: _Gradients) -> Check:
-    check = Check("losses and gradients are finite")
-    wrong = [name for name, curve in curves.items() if not np.isfinite(curve).all()]
-    wrong += sorted(seen.not_finite)
-    if wrong:
-        check.problem = f"not finite: {', '.join(wrong[:5])}; try a lower policy_lr"
-    return check
-
-
-def _gradient_check(agent: Any, seen: _Gradients) -> Check:
-    names = [
-        f"{name}.{parameter}"
-        for name, own in agent.optimizers.items()
-        for parameter, _ in own.module.named_parameters()
-    ]
-    check = Check(f"a gradient reaches all {len(names)} parameters")
-    unreached = [name for name in names if seen.largest.get(name, 0.0) == 0.0]
-    if not seen.largest:
-        check.problem = "there was no gradient step: is learning_starts too high?"
-    elif unreached:
-        check.problem = f"no gradient reaches {', '.join(unreached[:5])}"
-    return check
-
-
-def _change_check(agent: Any, before: "dict[str, Tensor]") -> Check:
-    check = Check("every part of the networks changes")
-    same = []
-    for name, own in agent.optimizers.items():
-        moved = own.part_norms(own.flat - before[name])
-        same += [f"{name}.{part}" for part, norm in moved.items() if norm == 0.0]
-    if same:
-        check.problem = f"unchanged after {REPEATS} updates: {', '.join(same[:5])}"
     return check

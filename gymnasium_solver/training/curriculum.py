@@ -1,8 +1,8 @@
 """Moves a run through the stages of its curriculum, between epochs.
 
-    stages = stages_of(config, env, agent)           # None without a curriculum
-    news = stages.make_due(p, collector, total)      # before an epoch: the stage's environments
-    news = stages.decide(p, collector, total)        # after it: promote, demote, change arguments
+    stages = Stages(config, env, collector, tell)    # of a config with a curriculum
+    stages.make_due(p, total)                        # before an epoch: the stage's environments
+    stages.decide(p, total)                          # after it: promote, demote, change arguments
 
 The training environments are those of the stage. Everything else, evaluations and the test among
 it, is of the environment of the config itself. What decides is part of every checkpoint: the stage
@@ -10,9 +10,9 @@ and its score in the progress `p.curriculum`, the last returns in the collector'
 starts new episodes and empties the windows of the last returns.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config, training_env
@@ -21,33 +21,29 @@ from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError, RunError
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.activity import Activity
-from gymnasium_solver.training.collect import Collector
+from gymnasium_solver.training.collect import Collector, DemoFeed
 from gymnasium_solver.training.epoch_metrics import EpisodeStats
 from gymnasium_solver.training.evaluate import Evaluator
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.progress import Progress
 
 
-class News(NamedTuple):
-    """A change of the stage, for the user and for events.jsonl."""
-
-    text: str
-    facts: dict[str, Any]
-
-
-def stages_of(config: Config, env: VectorEnv, agent: Agent) -> "Stages | None":
-    """The stages of a config; ConfigError if they do not fit. `env`: that of the config."""
-    if config.curriculum is None:
-        return None
-    if getattr(agent, "demonstrations", None) is not None:
-        raise ConfigError(f"curriculum: {config.algo_id} steps no environment to learn; remove it")
-    return Stages(config, env)
-
-
 class Stages:
-    def __init__(self, config: Config, env: VectorEnv):
-        """`env`: that of the config, which all stages must resemble."""
+    def __init__(
+        self,
+        config: Config,
+        env: VectorEnv,
+        collector: EpisodeStats,
+        tell: Callable[[str, Mapping[str, Any]], None],
+    ):
+        """`env`: that of the config, which all stages must resemble; ConfigError if one does not.
+        `tell`: takes the text and the facts of a change of the stage."""
         assert config.curriculum is not None
+        if not isinstance(collector, Collector) or isinstance(collector, DemoFeed):
+            raise ConfigError(
+                f"curriculum: {config.algo_id} steps no environment to learn; remove it"
+            )
+        self.collector, self.tell = collector, tell
         self.config, self.curriculum, self.spec = config, config.curriculum, env.spec
         self.last = len(self.curriculum.stages)  # the environment of the config
         self.schedules = self.curriculum.schedules(config.env_kwargs)
@@ -90,50 +86,47 @@ class Stages:
 
     # -- between epochs ---------------------------------------------------------------------
 
-    def decide(self, p: Progress, collector: EpisodeStats, total_steps: int) -> News | None:
+    def decide(self, p: Progress, total_steps: int) -> None:
         """After an epoch, before it is saved: the stage and the arguments of the next one."""
-        now, score = p.curriculum["stage"], self.score(p, collector)
+        now, score = p.curriculum["stage"], self.score(p)
         number, why = self._next(p, score)
         before, values = p.curriculum["kwargs"], self._values(p, total_steps)
         if number == now and values == before:
-            return None
+            return
         p.curriculum |= {"stage": number, "kwargs": values, "is_due": True}
         if number == now:
             text = ", ".join(f"{name} {value:g}" for name, value in values.items())
-            return self._news(p, text, {})
+            self._tell(p, text)
+            return
         p.curriculum |= {"since": p.env_steps, "score": None}
-        collector.forget_episodes()
-        text = f"stage {self.name(number)}: {why}"
-        return self._news(p, text, {"before": now + 1, "score": score})
+        self.collector.forget_episodes()
+        self._tell(p, f"stage {self.name(number)}: {why}", before=now + 1, score=score)
 
-    def make_due(self, p: Progress, collector: EpisodeStats, total_steps: int) -> News | None:
+    def make_due(self, p: Progress, total_steps: int) -> None:
         """Before an epoch: new episodes in other environments, if that was decided."""
-        news = None
         if not p.curriculum:
             first = {"stage": 0, "since": p.env_steps, "score": None, "is_due": True}
             p.curriculum = {**first, "kwargs": self._values(p, total_steps)}
-            news = self._news(p, f"stage {self.name(0)}", {})
+            self._tell(p, f"stage {self.name(0)}")
         if p.curriculum["is_due"]:
-            self._build(p, collector).restart_envs(p.env_steps)
+            self._build(p)
+            self.collector.restart_envs(p.env_steps)
             p.curriculum["is_due"] = False
-        return news
 
     def _values(self, p: Progress, total_steps: int) -> dict[str, Any]:
         return {name: s.at(p.env_steps, total_steps) for name, s in self.schedules.items()}
 
-    def _news(self, p: Progress, text: str, facts: dict[str, Any]) -> News:
+    def _tell(self, p: Progress, text: str, **facts: Any) -> None:
         kwargs = {"env_kwargs": p.curriculum["kwargs"]} if self.schedules else {}
-        return News(text, {"stage": p.curriculum["stage"] + 1, **facts, **kwargs})
+        self.tell(text, {"stage": p.curriculum["stage"] + 1, **facts, **kwargs})
 
-    def score(self, p: Progress, episodes: EpisodeStats) -> float | None:
+    def score(self, p: Progress) -> float | None:
         """The score of the current stage, or None before there is one."""
         if self.curriculum.score == "eval":
             found: float | None = p.curriculum.get("score")
             return found
-        window = self.curriculum.window
-        if len(episodes.returns) < window:
-            return None
-        return sum(list(episodes.returns)[-window:]) / window
+        window, returns = self.curriculum.window, list(self.collector.returns)
+        return None if len(returns) < window else sum(returns[-window:]) / window
 
     def _next(self, p: Progress, score: float | None) -> tuple[int, str]:
         """The stage to be in, and why."""
@@ -150,15 +143,13 @@ class Stages:
             return now - 1, f"the score of {score:.4g} fell below {demote_at:g}"
         return now, ""
 
-    def _build(self, p: Progress, collector: EpisodeStats) -> Collector:
-        """Training environments as `p.curriculum` says."""
+    def _build(self, p: Progress) -> None:
+        """Build the training environments that `p.curriculum` says."""
         env = training_env(self.stage_config(p.curriculum["stage"], p.curriculum["kwargs"]))
-        assert isinstance(collector, Collector)  # others are refused
-        collector.take_env(JournaledEnv(env))
+        self.collector.take_env(JournaledEnv(env))
         self.close()
-        return collector
 
-    def resume(self, p: Progress, collector: EpisodeStats) -> bool:
+    def resume(self, p: Progress) -> bool:
         """Build the environments that a checkpoint was made in; False if others are due next, so
         that there is nothing to restore."""
         state = p.curriculum
@@ -173,7 +164,7 @@ class Stages:
             )
         if state.get("is_due"):
             return False
-        self._build(p, collector)
+        self._build(p)
         return True
 
     # -- evaluation -------------------------------------------------------------------------
@@ -185,13 +176,13 @@ class Stages:
         if self._evaluator is None:
             config = self.stage_config(p.curriculum["stage"], p.curriculum["kwargs"])
             self._evaluator = Evaluator(config, self.spec, activity)
-        result = self._evaluator.validate(policy, p.env_steps, p.epoch)
+        result = self._evaluator.evaluate("val", policy, p.env_steps, p.epoch)
         p.curriculum["score"] = result.mean
         return result
 
-    def metrics(self, p: Progress, episodes: EpisodeStats) -> dict[str, float]:
+    def metrics(self, p: Progress) -> dict[str, float]:
         found = {"train/curriculum/stage": p.curriculum["stage"] + 1.0}
-        score = self.score(p, episodes)
+        score = self.score(p)
         if score is not None:
             found["train/curriculum/score"] = score
         values = p.curriculum["kwargs"].items()

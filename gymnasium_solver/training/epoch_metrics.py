@@ -49,10 +49,11 @@ class Ended(NamedTuple):
 
 
 class EpisodeStats:
-    """The last training episodes: returns, lengths and how they ended. Saved with every checkpoint;
-    both classes of collectors derive from it."""
+    """The last training episodes: returns, lengths and how they ended, and the last reset of all
+    environments. Saved with every checkpoint; both classes of collectors derive from it."""
 
     def __init__(self) -> None:
+        self._boundary = self._restarted_at = 0
         self.returns: deque[float] = deque(maxlen=EPISODE_WINDOW)
         self.lengths: deque[int] = deque(maxlen=EPISODE_WINDOW)
         self.truncations: deque[int] = deque(maxlen=EPISODE_WINDOW)
@@ -115,13 +116,17 @@ class EpisodeStats:
 
     def episode_state(self) -> dict[str, Any]:
         return {
+            "boundary": self._boundary,
+            "restarted_at": self._restarted_at,
             **{name: list(getattr(self, name)) for name in WINDOWS},
             "reward_parts": {name: list(window) for name, window in self.reward_parts.items()},
             "task_returns": {name: list(window) for name, window in self.task_returns.items()},
             "n_episodes": self.n_episodes,
         }
 
-    def load_episodes(self, state: Mapping[str, Any]) -> None:
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Load everything except the envs; call `restore_envs` or `restart_envs` next."""
+        self._boundary, self._restarted_at = state["boundary"], state["restarted_at"]
         self._statistics = 0, {}
         for name in WINDOWS:  # an earlier version saved less
             getattr(self, name).extend(state.get(name, ()))

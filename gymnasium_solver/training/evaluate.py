@@ -2,8 +2,8 @@
 
     result = evaluate(policy, env, 100, greedy=True, seed=1)
     evaluator = Evaluator(config, spec, activity)            # those of a run
-    evaluator.validate(policy, env_steps, epoch)             # its score selects a checkpoint
-    evaluator.test(policy, greedy=True, clock=env_steps, ...)  # held out
+    evaluator.evaluate("val", policy, env_steps, epoch)      # its score selects a checkpoint
+    evaluator.evaluate("test", policy, env_steps, epoch)     # held out
 
 An env that has finished its share is still stepped but no longer counted, so that short episodes
 are not over-represented. Normalisation statistics are frozen. The environments are reset with
@@ -49,6 +49,7 @@ from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.finite import ENV_ADVICE
 from gymnasium_solver.training.observer import EvalResult, task_scores
 from gymnasium_solver.training.seeds import derive, stage_seed
+from gymnasium_solver.training.threads import helper_environ, limited_threads
 
 log = logging.getLogger(__name__)
 
@@ -201,40 +202,38 @@ class Evaluator:
         self.config = config
         self.test_episodes = n_test_episodes(config, spec)
 
-    def validate(self, policy: Policy, env_steps: int, epoch: int) -> EvalResult:
-        """Evaluate the current policy; the score selects the best checkpoint."""
-        n_episodes, greedy = self.config.eval_episodes, self.config.eval_deterministic
-        self.activity.begin_evaluation("evaluating", n_episodes)
-        seed = eval_seed(self.config, "val", env_steps)
-        return self._evaluate(policy, n_episodes, greedy, seed, env_steps, epoch)
-
-    def test(
-        self, policy: Policy, *, greedy: bool, clock: int, env_steps: int, epoch: int
+    def evaluate(
+        self,
+        stage: str,
+        policy: Policy,
+        env_steps: int,
+        epoch: int,
+        *,
+        greedy: bool | None = None,
+        clock: int | None = None,
     ) -> EvalResult:
-        """Test a checkpoint made at `env_steps` on held-out episodes, selected by `clock`."""
-        self.activity.begin_evaluation("testing", self.test_episodes)
-        seed = eval_seed(self.config, "test", clock)
-        return self._evaluate(policy, self.test_episodes, greedy, seed, env_steps, epoch)
-
-    def _evaluate(
-        self, policy: Policy, episodes: int, greedy: bool, seed: int, env_steps: int, epoch: int
-    ) -> EvalResult:
-        n_envs = n_eval_envs(self.config, episodes)
+        """Evaluate a policy of `env_steps`: its score in the stage "val" selects the best
+        checkpoint, the episodes of "test" are held out. `greedy` None: as the config says. `clock`:
+        selects the episodes, in place of `env_steps`."""
+        config, is_val = self.config, stage == "val"
+        episodes = config.eval_episodes if is_val else self.test_episodes
+        self.activity.begin_evaluation("evaluating" if is_val else "testing", episodes)
+        n_envs = n_eval_envs(config, episodes)
         if self._env is not None and self._env.n_envs != n_envs:
             self.close()
         if self._env is None:
-            self._env = env_from_config(self.config, n_envs)
+            self._env = env_from_config(config, n_envs)
         result = evaluate(
             policy,
             self._env,
             episodes,
-            greedy=greedy,
-            seed=seed,
+            greedy=config.eval_deterministic if greedy is None else greedy,
+            seed=eval_seed(config, stage, env_steps if clock is None else clock),
             env_steps=env_steps,
             epoch=epoch,
             activity=self.activity,
         )
-        if closes_between_evals(self.config.env_id):
+        if closes_between_evals(config.env_id):
             self.close()
         return result
 
@@ -304,17 +303,12 @@ class BackgroundEvaluator:
 
     def _started(self) -> "subprocess.Popen[str]":
         if self._process is None:
-            environ = {
-                "OMP_NUM_THREADS": "1",
-                "CUDA_VISIBLE_DEVICES": "",
-                "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # the same modules
-            }
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(self._run.path)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                env=os.environ | environ,
+                env=helper_environ(),
                 start_new_session=os.name == "posix",  # Ctrl-C is for training
             )
         return self._process
@@ -333,7 +327,6 @@ def evaluate_jobs(run: Run) -> None:
     """What the process of a BackgroundEvaluator does."""
     from gymnasium_solver.training.agents import agent_from_checkpoint
     from gymnasium_solver.training.prepare import load_config
-    from gymnasium_solver.training.threads import limited_threads
 
     config = load_config(str(run.config_path), trust=True)  # the run that started this process
     env = env_from_config(config, 1)
@@ -342,15 +335,10 @@ def evaluate_jobs(run: Run) -> None:
     with limited_threads(1):
         for line in sys.stdin:
             job = json.loads(line)
-            clocks = {"env_steps": job["env_steps"], "epoch": job["epoch"]}
             try:
                 checkpoint = load_checkpoint(Path(job["path"]))
                 policy = agent_from_checkpoint(evaluator.config, checkpoint).policy
-                if job["kind"] == "val":
-                    result = evaluator.validate(policy, **clocks)
-                else:
-                    greedy = config.eval_deterministic
-                    result = evaluator.test(policy, greedy=greedy, clock=job["env_steps"], **clocks)
+                result = evaluator.evaluate(job["kind"], policy, job["env_steps"], job["epoch"])
                 answer = result.to_dict()
             except GsolveError as error:
                 answer = {"error": str(error)}

@@ -21,7 +21,7 @@ from gymnasium_solver.runs.checkpoint import (
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.training.epoch_metrics import EPISODE_WINDOW, EpisodeStats, validation_row
-from gymnasium_solver.training.interventions import watch_row
+from gymnasium_solver.training.live import watch_row
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.progress import Goal, Plan, Progress
 from gymnasium_solver.training.trainer import Trainer
@@ -50,13 +50,14 @@ def judge_epoch(trainer: Trainer, steps_before: int) -> Judged:
         train_goal = None  # an easier task than the one to be solved
     is_due = trainer.should_eval(p.epoch, steps_before, p.env_steps)
     is_due = is_due or found.stop_reason is not None or train_goal is not None
-    is_due = trainer.control.take_evaluation() or (is_due and plan.evaluates)
-    if is_due and trainer.beside is not None:
+    is_due = trainer.control.take("evaluation") or (is_due and plan.evaluates)
+    if is_due and trainer.background is not None:
         goal_reason = take_pending(trainer)
         found.is_submitted = not (found.stop_reason or goal_reason or train_goal)
         found.stop_reason = found.stop_reason or goal_reason
     if is_due and not found.is_submitted and p.passed_test is None:
-        found.result = validate(trainer)
+        found.result = _evaluate(trainer, "val")
+        trainer.run.log_event("eval", stage="val", **found.result.to_dict())
         found.is_best = p.note_score(found.result)
     if is_due and stages is not None:
         _evaluate_stage(trainer)
@@ -69,12 +70,11 @@ def judge_epoch(trainer: Trainer, steps_before: int) -> Judged:
     return found
 
 
-def validate(trainer: Trainer) -> EvalResult:
+def _evaluate(trainer: Trainer, stage: str) -> EvalResult:
+    """Evaluate the current policy."""
     p = trainer.progress
     with trainer.timer.section("eval"):
-        result = trainer.evaluator.validate(trainer.agent.policy, p.env_steps, p.epoch)
-        trainer.run.log_event("eval", stage="val", **result.to_dict())
-    return result
+        return trainer.evaluator.evaluate(stage, trainer.agent.policy, p.env_steps, p.epoch)
 
 
 def _evaluate_stage(trainer: Trainer) -> None:
@@ -93,24 +93,24 @@ def _evaluate_stage(trainer: Trainer) -> None:
 def submit_pending(trainer: Trainer) -> None:
     """Let the other process evaluate the checkpoint of the pending evaluation."""
     pending, directory = trainer.progress.pending_eval, trainer.run.checkpoints_dir
-    if pending is None or trainer.beside is None:
+    if pending is None or trainer.background is None:
         return
     path = find_checkpoint(directory, pending["env_steps"])
     if path is None:  # a resume from an older checkpoint, whose neighbour was pruned
         trainer.progress.pending_eval = None
         return
-    trainer.beside.submit(path, pending["env_steps"], pending["epoch"])
+    trainer.background.submit(path, pending["env_steps"], pending["epoch"])
 
 
 def take_pending(trainer: Trainer) -> str | None:
     """Wait for the pending evaluation and log it at its own env steps; the stop reason if it
     reached the goal."""
     p, directory = trainer.progress, trainer.run.checkpoints_dir
-    if p.pending_eval is None or trainer.beside is None:
+    if p.pending_eval is None or trainer.background is None:
         return None
     trainer.activity.begin_evaluation("evaluating", trainer.config.eval_episodes)
     with trainer.timer.section("eval"):
-        result = trainer.beside.result()
+        result = trainer.background.result()
     p.pending_eval = None
     is_best = p.note_score(result)
     late = {"logged_at": p.env_steps}
@@ -130,8 +130,8 @@ def take_pending(trainer: Trainer) -> str | None:
     goal = eval_goal_reached(trainer.plan, result)
     if goal is None or not goal.needs_test:
         return None if goal is None else goal.reason
-    trainer.beside.submit(path, result.env_steps, result.epoch, kind="test")
-    if not _passes(trainer, trainer.beside.result()):
+    trainer.background.submit(path, result.env_steps, result.epoch, kind="test")
+    if not _passes(trainer, trainer.background.result()):
         return None
     p.choose(result)
     point_to(directory, BEST, result.env_steps)
@@ -149,7 +149,9 @@ def goal_reached(
     untested = [goal for goal in goals if not goal.needs_test]
     if untested:
         return untested[0].reason
-    return goals[0].reason if goals and _passes_test(trainer) else None
+    if goals and _passes(trainer, _evaluate(trainer, "test")):  # on episodes of no other test
+        return goals[0].reason
+    return None
 
 
 def train_goal_reached(plan: Plan, p: Progress, episodes: EpisodeStats) -> Goal | None:
@@ -171,20 +173,6 @@ def eval_goal_reached(plan: Plan, result: EvalResult | None) -> Goal | None:
     if result.tasks and goal.value == plan.threshold:
         required = required_mean(plan, result, 0)
     return goal if result.mean >= required else None
-
-
-def _passes_test(trainer: Trainer) -> bool:
-    """Whether the current policy passes a held-out test, on episodes used by no other test."""
-    p = trainer.progress
-    with trainer.timer.section("eval"):
-        result = trainer.evaluator.test(
-            trainer.agent.policy,
-            greedy=trainer.config.eval_deterministic,
-            clock=p.env_steps,
-            env_steps=p.env_steps,
-            epoch=p.epoch,
-        )
-    return _passes(trainer, result)
 
 
 def _passes(trainer: Trainer, result: EvalResult) -> bool:
@@ -272,12 +260,13 @@ def final_test(trainer: Trainer) -> dict[str, EvalResult]:
         if passed is not None and passed.greedy == greedy:
             results[name] = passed
         else:
-            results[name] = trainer.evaluator.test(
+            results[name] = trainer.evaluator.evaluate(
+                "test",
                 trainer.agent.policy,
+                chosen.env_steps,
+                chosen.state["progress"]["epoch"],
                 greedy=greedy,
                 clock=p.env_steps,
-                env_steps=chosen.env_steps,
-                epoch=chosen.state["progress"]["epoch"],
             )
         trainer.run.log_event("eval", stage="test", **results[name].to_dict())
     return results

@@ -6,19 +6,27 @@
 Changes are made between two epochs. The agent is built anew with the changed config and takes over
 the state of the old one, exactly as a resume with changed fields does, so that every part reads the
 new values. An invalid change is refused and training continues unchanged.
+
+A run may also change itself when a metric stalls (`interventions`). Rules look at the logged rows;
+what they decide is made as a live edit at the start of the next epoch, so it is recorded like any
+other change. Their state is part of the progress, which checkpoints save: a resumed run decides the
+same.
 """
 
+import math
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.find import read_config_file
-from gymnasium_solver.config.load import config_dict, dump_config
+from gymnasium_solver.config.interventions import Intervention
+from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
+from gymnasium_solver.config.marks import check_live
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import value_text
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
@@ -37,18 +45,33 @@ from gymnasium_solver.runs.edits import (
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.interventions import differences, edited, take_due
 from gymnasium_solver.training.prepare import build_config, changed_from_shipped, load_config
 from gymnasium_solver.training.threads import pick_threads
-
-if TYPE_CHECKING:
-    from gymnasium_solver.training.trainer import Trainer
+from gymnasium_solver.training.trainer import Trainer
 
 FROM_FILE = "config.yaml"
 REFUSED_FILE = "config.refused.yaml"
 
 
 # -- requests, from any process -------------------------------------------------------------
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Fields with different values, as [before, after]."""
+    return {
+        name: [before.get(name), after.get(name)]
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    }
+
+
+def edited(config: Config, changes: Mapping[str, Any]) -> Config:
+    """The config with some fields changed; ConfigError if it is invalid, or if one of them cannot
+    change while a run trains."""
+    before = config_dict(config)
+    after = build_config(apply_overrides(before, changes))
+    check_live(type(config), differences(before, config_dict(after)))
+    return after
 
 
 def request_edit(
@@ -116,7 +139,7 @@ def wait_for(run: Run, request: Request, seconds: float) -> Answer | None:
 class LiveEdits:
     """Makes the requested changes; asked by the training loop at the start of every epoch."""
 
-    def __init__(self, trainer: "Trainer", run: Run):
+    def __init__(self, trainer: Trainer, run: Run):
         self.trainer, self.run = trainer, run
         # As text: joining paths takes longer than asking for the files, in every epoch.
         self._requests, self._config = os.fspath(requests_dir(run)), os.fspath(run.config_path)
@@ -238,7 +261,7 @@ class LiveEdits:
         self.trainer.observer.on_message("warning", f"{source} was refused: {text}")
 
 
-def reconfigure(trainer: "Trainer", config: Config) -> None:
+def reconfigure(trainer: Trainer, config: Config) -> None:
     """Continue training with a changed config: a new agent with the state of the old one."""
     old, env = trainer.agent, trainer.collector.env
     agent = build_agent(config, env.observation_space, env.action_space)
@@ -270,3 +293,85 @@ def _take_state(agent: Agent, old: Agent) -> None:
     except Exception as error:  # a field of a plugin that decides what is built
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ConfigError(f"the trained state does not fit the changed config ({what})") from None
+
+
+# -- rules (`interventions`) -----------------------------------------------------------------
+
+
+@dataclass
+class RuleState:
+    """What a rule remembers. All values are JSON types."""
+
+    best: float | None = None
+    stalled: int = 0
+    cooldown: int = 0
+    times: int = 0
+    old: dict[str, Any] | None = None
+    """Values to return to; None if nothing is to be reverted."""
+    age: int = 0
+    due: dict[str, Any] | None = None
+    """The change to make at the start of the next epoch."""
+    why: str = ""
+
+
+def watch_row(config: Config, states: dict[str, Any], row: Mapping[str, Any]) -> None:
+    """Let every rule see a row of metrics; `states` (by name of the rule) is updated."""
+    for rule in config.interventions:
+        value = row.get(rule.metric)
+        if value is None or math.isnan(value):
+            continue
+        state = RuleState(**states.get(rule.name, {}))
+        _see(rule, state, float(value), config)
+        states[rule.name] = asdict(state)
+
+
+def take_due(config: Config, states: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """(source, changes) of every change that is due; they count as made."""
+    found = []
+    for rule in config.interventions:
+        state = states.get(rule.name, {})
+        if state.get("due") is not None:
+            found.append((f"rule {rule.name}: {state['why']}", state["due"]))
+            state["due"] = None
+    return found
+
+
+def _see(rule: Intervention, state: RuleState, value: float, config: Config) -> None:
+    signed = value if rule.mode == "max" else -value
+    improved = state.best is None or signed > state.best + rule.min_delta
+    if state.old is not None:
+        state.age += 1
+        is_over = rule.revert_after is not None and state.age >= rule.revert_after
+        if is_over or (improved and rule.revert_on_improvement):
+            state.due, state.old = state.old, None
+            state.why = "reverted"
+    if improved:
+        state.best, state.stalled = signed, 0
+        return
+    if state.cooldown > 0:
+        state.cooldown -= 1
+        return
+    state.stalled += 1
+    is_left = rule.max_times is None or state.times < rule.max_times
+    if state.stalled < rule.patience or not is_left or state.old is not None or state.due:
+        return
+    now = config_dict(config)
+    state.due = rule.new_values(now)
+    state.why = f"{rule.metric} stalled {state.stalled} times"
+    if rule.revert_after is not None or rule.revert_on_improvement:
+        state.old, state.age = {name: now[name] for name in rule.change}, 0
+    state.times, state.stalled, state.cooldown = state.times + 1, 0, rule.cooldown
+
+
+def check_interventions(config: Config) -> None:
+    """ConfigError if a rule changes a field that does not exist, cannot change, or would get an
+    invalid value."""
+    bare = config.replace(interventions=[])
+    for rule in config.interventions:
+        try:
+            unknown = [name for name in rule.change if name not in type(config).model_fields]
+            if unknown:
+                raise ConfigError(f"{config.algo_id} has no field {', '.join(unknown)}")
+            edited(bare, rule.new_values(config_dict(bare)))
+        except (ConfigError, ValueError) as error:
+            raise ConfigError(f"interventions: {rule.name}: {error}") from None

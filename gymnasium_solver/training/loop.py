@@ -9,12 +9,15 @@ A run that is killed and resumed produces the same weights, bit for bit, as an u
 the checkpoint holds everything that the loop depends on.
 
 The functions read from top to bottom: a run, its epochs, one epoch. They share the components in
-`Trainer` (trainer.py).
+`Trainer` (trainer.py), which also saves and restores them. Rollouts come from collect.py; judge.py
+evaluates the policy (evaluate.py) and decides when training is over and whether it is solved.
 """
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from gymnasium_solver.config.code import code_named
@@ -22,16 +25,18 @@ from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.make import training_env
-from gymnasium_solver.errors import DivergedError, EnvError
+from gymnasium_solver.errors import DivergedError, EnvError, RunError
+from gymnasium_solver.fast.stacked import Gradients, Inferences
+from gymnasium_solver.fast.stacked_descent import Descents
+from gymnasium_solver.lanes import Lane, Lanes, Program, Work
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import LAST, list_checkpoints, load_checkpoint
 from gymnasium_solver.runs.edits import rewind_edits, rewound
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.timing import Timer
-from gymnasium_solver.training.activity import stop_on_signals
+from gymnasium_solver.training.activity import Terminated, signals_handled, stop_on_signals
 from gymnasium_solver.training.agents import transfer_weights
-from gymnasium_solver.training.curriculum import News
 from gymnasium_solver.training.epoch_metrics import (
     EpochStart,
     Means,
@@ -47,14 +52,12 @@ from gymnasium_solver.training.finite import (
     check_weights,
     dump_rollout,
 )
-from gymnasium_solver.training.interventions import check_interventions, watch_row
 from gymnasium_solver.training.judge import Judged, finish, judge_epoch, submit_pending
-from gymnasium_solver.training.live import LiveEdits
+from gymnasium_solver.training.live import LiveEdits, check_interventions, watch_row
 from gymnasium_solver.training.observer import Observer, Observers
 from gymnasium_solver.training.prepare import changed_from_shipped, load_config, settle_scales
 from gymnasium_solver.training.profile import report_profile, share_seconds
 from gymnasium_solver.training.progress import goals_behind
-from gymnasium_solver.training.save import fail, load_state, restore_envs, save, training_is_over
 from gymnasium_solver.training.seeds import draw_seed
 from gymnasium_solver.training.threads import (
     limited_threads,
@@ -137,10 +140,10 @@ def resume(
                     f"({', '.join(f'{name}: false' for name in goals)})"
                 )
             # Nothing in the folder changes before everything is loaded and checked.
-            load_state(trainer, run, checkpoint)
+            trainer.load(run, checkpoint)
             over = training_is_over(trainer, run, is_changed=bool(overrides))
             if over is None:
-                restore_envs(trainer, checkpoint)
+                trainer.restore_envs(checkpoint)
             run.begin_resume(checkpoint.env_steps, command, _code(config))
             changed |= dict.fromkeys(goals, False)
             if changed or edits.undone:
@@ -149,6 +152,21 @@ def resume(
             if changed:
                 run.log_event("config", env_steps=checkpoint.env_steps, changed=changed)
             return run_to_end(trainer, run, resumed_from=checkpoint.env_steps, over=over)
+
+
+def training_is_over(trainer: Trainer, run: Run, is_changed: bool) -> str | None:
+    """Why the loaded run needs no more training although it is not finished; None to continue.
+
+    Raises RunError if it is finished and has no budget left.
+    """
+    p, spent = trainer.progress, trainer.plan.budget_spent(trainer.progress)
+    is_finished = run.meta().get("status") == "finished" and run.report_path.exists()
+    if spent and is_finished:
+        raise RunError(
+            f"{run.id} has used up its budget, {spent} (it is at {p.env_steps:,} env steps, "
+            f"epoch {p.epoch}). Give it more, e.g. --max-env-steps {2 * p.env_steps}."
+        )
+    return None if is_finished else spent or (None if is_changed else p.over)
 
 
 def _code(config: Config) -> list[str]:
@@ -181,14 +199,14 @@ def run_to_end(
     try:
         trainer.announce(resumed_from)
         if over is None and trainer.config.eval_async:
-            trainer.beside = BackgroundEvaluator(run)
+            trainer.background = BackgroundEvaluator(run)
             submit_pending(trainer)
         if over is None:
             with stop_on_signals(trainer.activity), old_objects_left_out():
                 over = _loop(trainer)
         finish(trainer, over)
     except BaseException as error:
-        fail(trainer, error)
+        trainer.fail(error)
         raise
     finally:
         if trainer.timer.detailed:
@@ -206,8 +224,7 @@ def _loop(trainer: Trainer) -> str:
     while True:
         edits.make_due()
         if trainer.stages is not None:
-            total_steps = trainer.plan.total_steps
-            _tell(trainer, trainer.stages.make_due(p, trainer.collector, total_steps))
+            trainer.stages.make_due(p, trainer.plan.total_steps)
         start = trainer.clocks()
         p.epoch += 1
         activity.begin_epoch(p.epoch)
@@ -216,8 +233,7 @@ def _loop(trainer: Trainer) -> str:
         p.wall_s = activity.clock_s() - began_s
         _log_epoch(trainer, start, metrics, found)
         if trainer.stages is not None:
-            total_steps = trainer.plan.total_steps
-            _tell(trainer, trainer.stages.decide(p, trainer.collector, total_steps))
+            trainer.stages.decide(p, trainer.plan.total_steps)
         if found.result is not None:
             trainer.observer.on_eval(found.result, found.is_best)
         stop_reason = _asked_to_stop(trainer, found.stop_reason)
@@ -226,23 +242,14 @@ def _loop(trainer: Trainer) -> str:
             return stop_reason
 
 
-def _tell(trainer: Trainer, news: News | None) -> None:
-    """Report a change of the curriculum's stage."""
-    if news is not None:
-        p = trainer.progress
-        clock = {"env_steps": p.env_steps, "epoch": p.epoch}
-        trainer.run.log_event("curriculum", **clock, text=news.text, **news.facts)
-        trainer.observer.on_message("info", f"curriculum: {news.text}")
-
-
 def _log_epoch(
     trainer: Trainer, start: EpochStart, metrics: dict[str, float], found: Judged
 ) -> None:
     p = trainer.progress
     row = epoch_row(p, start, trainer.collector, metrics, found.result)
-    seconds = share_seconds(trainer.timer)
     if trainer.stages is not None:
-        row |= trainer.stages.metrics(p, trainer.collector)
+        row |= trainer.stages.metrics(p)
+    seconds = share_seconds(trainer.timer)
     row |= timing(p, start, trainer.clocks(), trainer.plan.share_done(p), seconds)
     with trainer.timer.section("log"):
         trainer.run.log_metrics(row)
@@ -267,14 +274,14 @@ def _asked_to_stop(trainer: Trainer, over: str | None) -> str | None:
 
 
 def _save_if_due(trainer: Trainer, found: Judged, stop_reason: str | None) -> None:
-    p, is_asked = trainer.progress, trainer.control.take_checkpoint()
+    p, is_asked = trainer.progress, trainer.control.take("checkpoint")
     if found.is_submitted:
         p.pending_eval = {"env_steps": p.env_steps, "epoch": p.epoch}
         is_asked = True
     if found.is_best or stop_reason or trainer.should_checkpoint(p.epoch) or is_asked:
         kind = "best" if found.is_best else "last" if stop_reason else "periodic"
         with trainer.timer.section("checkpoint"):
-            save(trainer, kind, found.result)
+            trainer.save(kind, found.result)
     if found.is_submitted:
         submit_pending(trainer)
 
@@ -284,7 +291,7 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
     p, agent, means = trainer.progress, trainer.agent, Means()
     snapshot = agent.snapshot() if trainer.config.check_finite else None
     rows_left = trainer.config.n_steps
-    details, rollout = None, None
+    details = None
     agent.wants_details = is_detailed(p.epoch, trainer.details_freq)
     if agent.wants_details:
         n_rollouts = -(-trainer.config.n_steps // trainer.config.rollout_rows)
@@ -317,8 +324,7 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
     except DivergedError:
         if snapshot is not None:
             agent.restore(snapshot)
-        if rollout is not None:
-            _dump(trainer, rollout)
+        _save_rollout(trainer)
         raise
     _report_update_mode(trainer)
     return metrics
@@ -357,18 +363,51 @@ def _collect(trainer: Trainer, n_rows: int) -> Rollout:
 
 
 def _check_data(trainer: Trainer, rollout: Rollout) -> None:
+    trainer.rollout = rollout
     if trainer.config.check_finite:
-        try:
-            check_rollout(rollout, trainer.config.env_id)
-        except DivergedError:
-            _dump(trainer, rollout)
-            raise
+        check_rollout(rollout, trainer.config.env_id)
 
 
-def _dump(trainer: Trainer, rollout: Rollout) -> None:
-    """Save a rollout that holds a NaN, to find its cause."""
+def _save_rollout(trainer: Trainer) -> None:
+    """Save the newest rollout, which holds a NaN or led to one, to find its cause."""
+    if trainer.rollout is None:
+        return
     try:
-        dump_rollout(rollout, trainer.run.path)
+        dump_rollout(trainer.rollout, trainer.run.path)
     except OSError as error:
         text = f"the rollout cannot be saved to {trainer.run.path}: {error.strerror}"
         trainer.observer.on_message("warning", text)
+
+
+# -- several seeds in one process ------------------------------------------------------------
+
+
+def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
+    """Run trainings together to their ends, each in a lane (lanes.py) of this process; the lanes
+    hold their results and errors: train_stacked({"seed 1": train_one, "seed 2": train_two}).
+
+    A lane runs the same loop as a training alone, with its own agent, environments, random streams
+    and run folder. What costs most is done together for all of them: steps of environments written
+    in NumPy, forward passes of small networks, gradients where that pays (fast/stacked.py), and
+    whole updates on a GPU (fast/stacked_descent.py). A lane that ends leaves the others to go on.
+
+    SIGINT and SIGTERM ask every lane to stop after its epoch; a second signal stops at once."""
+    from gymnasium_solver.envs.engines.array_envs import ArraySteps  # imports environments
+
+    # Steps last: there the lanes meet that are collecting, evaluating and testing.
+    works: dict[str, Work] = {
+        "descent": Descents(),
+        "gradient": Gradients(),
+        "inference": Inferences(),
+        "env step": ArraySteps(),
+    }
+    lanes = Lanes(works)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        error = Terminated if number == signal.SIGTERM else KeyboardInterrupt
+        for lane in list(lanes.active):
+            if lane.on_signal is None or not lane.on_signal(signal.Signals(number).name):
+                lane.interruption = error
+
+    with limited_threads(1), signals_handled(on_signal):
+        return lanes.run(programs)

@@ -75,14 +75,10 @@ class Control:
 
     # -- for the loop ---
 
-    def take_checkpoint(self) -> bool:
-        """Whether a checkpoint was requested since the last call."""
-        was_asked, self.wants_checkpoint = self.wants_checkpoint, False
-        return was_asked
-
-    def take_evaluation(self) -> bool:
-        """Whether an evaluation was requested since the last call."""
-        was_asked, self.wants_evaluation = self.wants_evaluation, False
+    def take(self, request: str) -> bool:
+        """Whether a `checkpoint` or an `evaluation` was requested since the last call."""
+        was_asked: bool = getattr(self, f"wants_{request}")
+        setattr(self, f"wants_{request}", False)
         return was_asked
 
 
@@ -248,14 +244,14 @@ class Observers(Observer):
             self._report(f"observer {name} failed {count} times and is no longer called")
         elif count == 1:
             text = f"observer {name} failed in {method}, {type(error).__name__}: {error}"
-            self._report(text, besides=member)
+            self._report(text, left_out=member)
 
-    def _report(self, text: str, besides: Observer | None = None) -> None:
+    def _report(self, text: str, left_out: Observer | None = None) -> None:
         if self._run is not None:
             with suppress(WriteError):  # the metrics report it if the folder cannot be written
                 self._run.log_event("observer_failed", text=text)
         for member in list(self.members):
-            if member is not besides:
+            if member is not left_out:
                 try:
                     member.on_message("warning", text)
                 except Exception as error:

@@ -134,10 +134,7 @@ def build_config(data: Mapping[str, Any]) -> Config:
     import_plugins(named_plugins(data))
     data, notes = modernised(data)
     data = fill_defaults(data)
-    algo_id = data.get("algo_id")
-    if not isinstance(algo_id, str):
-        given = "not given" if algo_id is None else f"got {algo_id!r}"
-        raise ConfigError(f"algo_id: {given}, expected one of {', '.join(algo_ids())}")
+    algo_id = given_algo_id(data)
     if any(map(is_pattern, data)):
         patterns = {key: value for key, value in data.items() if is_pattern(key)}
         own = {key: value for key, value in data.items() if not is_pattern(key)}
@@ -159,6 +156,15 @@ def build_config(data: Mapping[str, Any]) -> Config:
         observers.get(name)
     check_muted(config.mute_alerts)
     return config.with_notes([*notes, *_other_variant(config, notes)])
+
+
+def given_algo_id(data: Mapping[str, Any]) -> str:
+    """The `algo_id` of these fields; ConfigError if they have none."""
+    algo_id = data.get("algo_id")
+    if isinstance(algo_id, str):
+        return algo_id
+    given = "not given" if algo_id is None else f"got {algo_id!r}"
+    raise ConfigError(f"algo_id: {given}, expected one of {', '.join(algo_ids())}")
 
 
 def _modern_target(target: str, changes: dict[str, Any]) -> tuple[str, dict[str, Any]]:

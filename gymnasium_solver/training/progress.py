@@ -39,7 +39,7 @@ class Progress:
     pending_eval: dict[str, int] | None = None
     """Clocks of the evaluation that another process is making (`eval_async`)."""
     interventions: dict[str, Any] = field(default_factory=dict)
-    """State of the rules by name (training/interventions.py)."""
+    """State of the rules by name (training/live.py)."""
     curriculum: dict[str, Any] = field(default_factory=dict)
     """The stage, since when, its score and arguments (training/curriculum.py)."""
 

@@ -22,7 +22,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,9 +35,8 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError, GsolveError
-from gymnasium_solver.spaces.observations import obs_arrays
 from gymnasium_solver.timing import Timer
-from gymnasium_solver.training.collect import CARRY, boundary_steps
+from gymnasium_solver.training.collect import boundary_steps
 from gymnasium_solver.training.collecting_actor import (
     CollectingActor,
     EnvState,
@@ -51,8 +50,6 @@ from gymnasium_solver.training.progress import Plan
 MOST_LOSSES = 3  # of one collector in a row, without a rollout in between
 START_S = 300.0  # an actor that has no room on the cluster waits for it
 HEARING, ROLLOUTS = "weights", "rollouts"  # the two threads of an actor
-OBS = "obs."  # prefix of the observations in the saved arrays
-OF_ENVS = ("episode_return", "episode_length", "is_first")  # of an EnvState, [N]
 COLUMNS = ("obs", "actions", "reward", "terminated", "truncated", "valid", "is_first", "mask",
            "log_prob", "carry")  # fmt: skip
 
@@ -61,33 +58,40 @@ def check_collectors(config: Config, takes_stale: bool) -> None:
     """ConfigError if this config cannot be collected by other processes."""
     settings = config.collectors
     assert settings is not None
-    problem = None
-    if is_python_env(config.env_id):
-        problem = (
+    name = "curriculum" if config.curriculum else "tasks"
+    fitting = settings.n * max(1, round(config.n_envs / settings.n))
+    for is_wrong, problem in (
+        (
+            is_python_env(config.env_id),
             "the environment was given as Python code, which no other process has. Register it, "
-            "or use collectors: null"
-        )
-    elif config.n_envs % settings.n:
-        problem = (
+            "or use collectors: null",
+        ),
+        (
+            config.n_envs % settings.n,
             f"n_envs {config.n_envs} cannot be divided among {settings.n} collectors; use n_envs: "
-            f"{settings.n * max(1, round(config.n_envs / settings.n))}"
-        )
-    elif getattr(config, "same_start_envs", 1) > 1:
-        problem = "same_start_envs compares environments of one process; use collectors: null"
-    elif config.curriculum or config.tasks:
-        name = "curriculum" if config.curriculum else "tasks"
-        problem = f"{name} is of the environments of one process; use collectors: null"
-    elif hasattr(config, "dataset"):
-        problem = (
+            f"{fitting}",
+        ),
+        (
+            getattr(config, "same_start_envs", 1) > 1,
+            "same_start_envs compares environments of one process; use collectors: null",
+        ),
+        (
+            config.curriculum or config.tasks,
+            f"{name} is of the environments of one process; use collectors: null",
+        ),
+        (
+            hasattr(config, "dataset"),
             f"{config.algo_id} learns from demonstrations and steps no environment; use "
-            "collectors: null"
-        )
-    elif settings.max_staleness and not takes_stale:
-        problem = (
-            f"{config.algo_id} learns only from rollouts of its newest policy; use max_staleness: 0"
-        )
-    if problem is not None:
-        raise ConfigError(f"collectors: {problem}")
+            "collectors: null",
+        ),
+        (
+            settings.max_staleness and not takes_stale,
+            f"{config.algo_id} learns only from rollouts of its newest policy; use max_staleness: "
+            "0",
+        ),
+    ):
+        if is_wrong:
+            raise ConfigError(f"collectors: {problem}")
 
 
 # -- the cluster ----------------------------------------------------------------------------
@@ -97,53 +101,61 @@ class CollectorLost(Exception):
     """The actor, or the machine that it ran on, is gone."""
 
 
-class Cluster:
+class Cluster(NamedTuple):
+    ray: Any
+    actor_class: Any
+    is_own: bool
+
+
+def join_cluster(settings: Collectors) -> Cluster:
     """The Ray cluster at RAY_ADDRESS, or one that is started on this machine."""
-
-    def __init__(self, settings: Collectors) -> None:
+    try:
+        import ray
+    except ImportError:
+        raise EnvError(
+            "collectors: Ray is not installed: pip install 'gymnasium-solver[ray]'; or, on one "
+            "machine, use collectors: null and vectorization_mode: async"
+        ) from None
+    is_own, needed = not ray.is_initialized(), settings.n * settings.cpus
+    if is_own:
+        # A cluster of our own has as many CPUs as it needs, also on a small machine.
+        where = os.environ.get("RAY_ADDRESS")
+        n_cpus = max(os.cpu_count() or 1, math.ceil(needed))
+        room: Any = {} if where else {"num_cpus": n_cpus}
         try:
-            import ray
-        except ImportError:
+            ray.init(address=where, log_to_driver=False, configure_logging=False, **room)
+        except Exception as error:
             raise EnvError(
-                "collectors: Ray is not installed: pip install 'gymnasium-solver[ray]'; or, on one "
-                "machine, use collectors: null and vectorization_mode: async"
+                f"collectors: no Ray cluster at {where or 'this machine'}: {error}"
             ) from None
-        self.ray: Any = ray
-        self._is_own = not ray.is_initialized()
-        needed = settings.n * settings.cpus
-        if self._is_own:
-            # A cluster of our own has as many CPUs as it needs, also on a small machine.
-            where = os.environ.get("RAY_ADDRESS")
-            n_cpus = max(os.cpu_count() or 1, math.ceil(needed))
-            room: Any = {} if where else {"num_cpus": n_cpus}
-            try:
-                ray.init(address=where, log_to_driver=False, configure_logging=False, **room)
-            except Exception as error:
-                raise EnvError(
-                    f"collectors: no Ray cluster at {where or 'this machine'}: {error}"
-                ) from None
-        there = ray.cluster_resources().get("CPU", 0.0)
-        if there < needed:
-            raise EnvError(
-                f"collectors: {settings.n} collectors of {settings.cpus:g} CPUs do not fit the Ray "
-                f"cluster, which has {there:g}. Use fewer, or a smaller cpus in the block."
-            )
-        options: dict[str, Any] = {"num_cpus": settings.cpus, "max_restarts": 0}
-        options["concurrency_groups"] = {HEARING: 1, ROLLOUTS: 1}
-        self.actor_class = ray.remote(**options)(CollectingActor)
-
-    def close(self) -> None:
-        if self._is_own:
-            self.ray.shutdown()
+    there = ray.cluster_resources().get("CPU", 0.0)
+    if there < needed:
+        raise EnvError(
+            f"collectors: {settings.n} collectors of {settings.cpus:g} CPUs do not fit the Ray "
+            f"cluster, which has {there:g}. Use fewer, or a smaller cpus in the block."
+        )
+    options: dict[str, Any] = {"num_cpus": settings.cpus, "max_restarts": 0}
+    options["concurrency_groups"] = {HEARING: 1, ROLLOUTS: 1}
+    return Cluster(ray, ray.remote(**options)(CollectingActor), is_own)
 
 
-class Handle:
-    """One actor. Waiting for it raises CollectorLost if it is gone."""
+class Member:
+    """One collector: its actor, and where its environments stand after its last rollout. Waiting
+    for the actor raises CollectorLost if it is gone."""
 
-    def __init__(self, cluster: Cluster, start: Start) -> None:
+    def __init__(self) -> None:
+        self.actor: Any = None
+        self.state: EnvState | None = None
+        self.losses = 0
+        self._actions: list[np.ndarray] = []  # since the last reset
+
+    # -- the actor --------------------------------------------------------------------------
+
+    def begin(self, cluster: Cluster, start: Start) -> None:
+        """Start an actor; `wait_ready` next."""
         self._ray, self._ahead, self._next = cluster.ray, start.max_staleness, start.first_round
-        self._actor = cluster.actor_class.remote(start)
-        self._ready = self._actor.ready.options(concurrency_group=ROLLOUTS).remote()
+        self.actor = cluster.actor_class.remote(start)
+        self._ready = self.actor.ready.options(concurrency_group=ROLLOUTS).remote()
         self._rollouts: dict[int, Any] = {}
 
     def wait_ready(self) -> None:
@@ -151,21 +163,23 @@ class Handle:
 
     def send(self, weights: Weights) -> None:
         """Give it weights; does not wait until they are used."""
-        self._actor.hear.options(concurrency_group=HEARING).remote(weights)
+        self.actor.hear.options(concurrency_group=HEARING).remote(weights)
 
     def take(self, j: int) -> Share:
         """Rollout j; waits for it."""
         while self._next <= j + self._ahead:
-            rollout = self._actor.rollout.options(concurrency_group=ROLLOUTS)
+            rollout = self.actor.rollout.options(concurrency_group=ROLLOUTS)
             self._rollouts[self._next] = rollout.remote(self._next)
             self._next += 1
         share: Share = self._get(self._rollouts.pop(j))
         return share
 
     def close(self) -> None:
-        """End it at once. Safe to call twice."""
-        with suppress(Exception):  # it may be gone already
-            self._ray.kill(self._actor)
+        """End the actor at once. Safe to call twice."""
+        if self.actor is not None:
+            with suppress(Exception):  # it may be gone already
+                self._ray.kill(self.actor)
+            self.actor = None
 
     def _get(self, ref: Any, timeout_s: float | None = None) -> Any:
         errors = self._ray.exceptions
@@ -182,43 +196,23 @@ class Handle:
                 raise EnvError(str(error.cause)) from None
             raise error.as_instanceof_cause() from None  # a bug, not a loss
         except errors.RayError as error:
-            self.close()
             raise CollectorLost(type(error).__name__) from None
 
-
-class Member:
-    """One collector, and where its environments stand after its last rollout."""
-
-    def __init__(self) -> None:
-        self.handle: Handle | None = None
-        self.state: EnvState | None = None
-        self.losses = 0
-        self._actions: list[np.ndarray] = []  # since the last reset
+    # -- its environments -------------------------------------------------------------------
 
     def keep(self, state: EnvState, is_restart: bool) -> None:
-        if is_restart:
-            self._actions = []
-        self._actions.append(state.actions)
+        self._actions = [*([] if is_restart else self._actions), state.arrays["actions"]]
         self.state = state
 
     def whole_state(self) -> EnvState | None:
         """The state with all actions since the last reset."""
         if self.state is not None:
             self._actions = [np.concatenate(self._actions)]
-            self.state.actions = self._actions[0]
+            self.state.arrays["actions"] = self._actions[0]
         return self.state
 
     def set_state(self, state: EnvState | None) -> None:
-        self.state, self._actions = state, [] if state is None else [state.actions]
-
-    def send(self, weights: Weights) -> None:
-        assert self.handle is not None
-        self.handle.send(weights)
-
-    def close(self) -> None:
-        if self.handle is not None:
-            self.handle.close()
-            self.handle = None
+        self.state, self._actions = state, [] if state is None else [state.arrays["actions"]]
 
 
 # -- the learner ----------------------------------------------------------------------------
@@ -240,7 +234,6 @@ class RemoteCollector(EpisodeStats):
         self._cluster: Cluster | None = None
         self._round = 0
         self._row = 0  # of the epoch
-        self._boundary = self._restarted_at = 0
         self._restarts: dict[int, tuple[int, int]] = {}  # Weights.restarts
         self._is_cut = False  # the envs are ahead of what was learnt from
         self._lags: list[int] = []
@@ -315,9 +308,8 @@ class RemoteCollector(EpisodeStats):
         """The rollout of collector i for this round. A collector that is lost is replaced."""
         member = self.members[i]
         while True:
-            assert member.handle is not None
             try:
-                share = member.handle.take(self._round)
+                share = member.take(self._round)
                 break
             except CollectorLost as loss:
                 self._replace(i, str(loss), weights)
@@ -357,25 +349,21 @@ class RemoteCollector(EpisodeStats):
     # -- actors -----------------------------------------------------------------------------
 
     def _start_missing(self) -> None:
-        missing = [i for i, member in enumerate(self.members) if member.handle is None]
-        if missing and self._cluster is None:
-            self._cluster = Cluster(self.settings)
-        started = []
-        for i in missing:
-            assert self._cluster is not None
+        missing = [(i, member) for i, member in enumerate(self.members) if member.actor is None]
+        for i, member in missing:
+            self._cluster = self._cluster or join_cluster(self.settings)
             start = Start(
                 config=config_dict(self.config),
                 index=i,
                 n=self.settings.n,
                 max_staleness=self.settings.max_staleness,
                 first_round=self._round,
-                state=self.members[i].whole_state(),
+                state=member.whole_state(),
             )
-            self.members[i].handle = handle = Handle(self._cluster, start)
-            started.append(handle)
-        for handle in started:
+            member.begin(self._cluster, start)
+        for _, member in missing:
             with suppress(CollectorLost):  # replaced when its rollout is taken
-                handle.wait_ready()
+                member.wait_ready()
 
     def _replace(self, i: int, why: str, weights: Weights) -> None:
         """Start a lost collector again where its last rollout ended."""
@@ -399,8 +387,8 @@ class RemoteCollector(EpisodeStats):
     def close(self) -> None:
         for member in self.members:
             member.close()
-        if self._cluster is not None:
-            self._cluster.close()
+        if self._cluster is not None and self._cluster.is_own:
+            self._cluster.ray.shutdown()
         self.env.close()
 
     # -- state ------------------------------------------------------------------------------
@@ -411,31 +399,28 @@ class RemoteCollector(EpisodeStats):
         arrays: dict[str, np.ndarray] = {}
         journal: dict[str, Any] = {}
         if with_env and not self._is_cut and len(known) == len(self.members):
-            arrays = state_arrays(known)
+            arrays = {
+                name: np.concatenate([state.arrays[name] for state in known], _axis(name))
+                for name in known[0].arrays
+            }
             seeds, rngs = [state.seed for state in known], [state.rng for state in known]
             journal = {"seeds": seeds, "rngs": rngs}
-        return arrays, {
-            "journal": journal,
-            "boundary": self._boundary,
-            "restarted_at": self._restarted_at,
-            **self.episode_state(),
-        }
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Load everything except the envs; call `restore_envs` or `restart_envs` next."""
-        self._boundary, self._restarted_at = state["boundary"], state["restarted_at"]
-        self.load_episodes(state)
+        return arrays, {"journal": journal, **self.episode_state()}
 
     def restore_envs(self, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Start the collectors where a checkpoint was saved; each replays its own journal."""
         journal = state["journal"]
-        n_saved = len(journal.get("seeds", ())) or "no"
+        n_saved = len(journal.get("seeds", ()))
         if n_saved != len(self.members) or len(arrays["is_first"]) != self.config.n_envs:
             raise EnvError(
-                f"The environments were those of {n_saved} collectors, now there are "
+                f"The environments were those of {n_saved or 'no'} collectors, now there are "
                 f"{len(self.members)}."
             )
-        states = split_states(arrays, journal["seeds"], journal["rngs"])
+        each = [
+            {name: np.split(array, n_saved, _axis(name))[i] for name, array in arrays.items()}
+            for i in range(len(self.members))
+        ]
+        states = map(EnvState, journal["seeds"], journal["rngs"], each)
         for member, own in zip(self.members, states, strict=True):
             member.set_state(own)
         self._start_missing()
@@ -469,32 +454,9 @@ def cut_to(rollout: Rollout, budget: int | None) -> Rollout:
     return rollout.first(row + 1)
 
 
-def state_arrays(states: Sequence[EnvState]) -> dict[str, np.ndarray]:
-    """The arrays of a checkpoint."""
-    arrays = {name: _joined([getattr(state, name) for state in states], 0) for name in OF_ENVS}
-    arrays["actions"] = _joined([state.actions for state in states], 1)
-    carry = _joined([state.carry for state in states], 0)
-    arrays |= {f"{CARRY}{name}": part for name, part in carry.items()}
-    obs = _joined([state.obs for state in states], 0)
-    return arrays | {f"{OBS}{name}": part for name, part in obs_arrays(obs)}
-
-
-def split_states(
-    arrays: Mapping[str, np.ndarray], seeds: Sequence[int], rngs: Sequence[dict[str, Any]]
-) -> list[EnvState]:
-    """From the arrays of a checkpoint to the state of each collector."""
-    share, states = len(arrays["is_first"]) // len(seeds), []
-    for i, (seed, rng) in enumerate(zip(seeds, rngs, strict=True)):
-        own = slice(i * share, (i + 1) * share)
-        parts = {name: a[:, own] if name == "actions" else a[own] for name, a in arrays.items()}
-        named = {
-            prefix: {k.removeprefix(prefix): a for k, a in parts.items() if k.startswith(prefix)}
-            for prefix in (OBS, CARRY)
-        }
-        obs = named[OBS][""] if list(named[OBS]) == [""] else named[OBS]
-        whole = {name: parts[name] for name in ("actions", *OF_ENVS)}
-        states.append(EnvState(seed=seed, rng=rng, obs=obs, carry=named[CARRY], **whole))
-    return states
+def _axis(name: str) -> int:
+    """The axis of the environments in an array of an EnvState."""
+    return 1 if name == "actions" else 0
 
 
 def _joined(parts: Sequence[Any], axis: int) -> Any:

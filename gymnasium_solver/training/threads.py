@@ -12,7 +12,9 @@ which is also a per-thread setting, and what the garbage collector leaves out.
 
 import gc
 import logging
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -144,6 +146,13 @@ def _torch_blas() -> str:
     named = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
     name = named[1] if named else "generic"
     return {"open": "openblas", "flexi": "flexiblas"}.get(name, name)
+
+
+def helper_environ() -> dict[str, str]:
+    """Environment variables of a process that works next to a training: one thread, no GPU, and
+    the same modules are found."""
+    own = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return os.environ | own | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 _n_running = 0

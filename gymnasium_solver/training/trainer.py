@@ -1,34 +1,79 @@
-"""The components of one run: environments, agent, collector, evaluator, plan and progress.
+"""The components of one run (environments, agent, collector, evaluator, plan and progress), and how
+they are saved and restored.
 
-loop.py has the loop over them; judge.py (evaluations, goals, tests, the verdict) and save.py
-(checkpoints, resuming, failures) do the rest.
+loop.py has the loop over them, judge.py the evaluations, goals, tests and the verdict. A checkpoint
+holds everything that the loop depends on, so that a resumed run produces the same weights, bit for
+bit, as an uninterrupted one.
 """
 
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import (
+    ConfigError,
+    DivergedError,
+    EnvError,
+    WriteError,
+    details_of,
+)
+from gymnasium_solver.runs.alerts.alert import Alert
+from gymnasium_solver.runs.alerts.judge import Judge, settings_of
+from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, prune, save_checkpoint
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.segments import (
+    Segment,
+    append_segment,
+    check_segments,
+    extended,
+    load_segments,
+    needed,
+    prune_segments,
+    referenced,
+)
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.json_form import space_to_json
 from gymnasium_solver.timing import Timer
-from gymnasium_solver.training.activity import Activity
-from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.alerting import Alerts, rows_together
+from gymnasium_solver.training.activity import Activity, Terminated
+from gymnasium_solver.training.agents import (
+    build_agent,
+    check_agent,
+    check_collector,
+    check_journal,
+    fitting,
+    load_progress,
+)
 from gymnasium_solver.training.collect import Collector, collector_for
-from gymnasium_solver.training.curriculum import stages_of
+from gymnasium_solver.training.curriculum import Stages
 from gymnasium_solver.training.epoch_metrics import EpochStart, detail_epochs
 from gymnasium_solver.training.evaluate import BackgroundEvaluator, Evaluator, check_async
-from gymnasium_solver.training.observer import Control, Observer, TrainInfo, observer_class
+from gymnasium_solver.training.observer import (
+    Control,
+    EvalResult,
+    Observer,
+    TrainInfo,
+    observer_class,
+)
 from gymnasium_solver.training.profile import collect_seconds
 from gymnasium_solver.training.progress import CheckpointCadence, Plan, Progress, eval_cadence
 from gymnasium_solver.training.ray_collectors import RemoteCollector
-from gymnasium_solver.training.replay_log import ReplayLog
 from gymnasium_solver.training.videos import VideoRecorder, can_record
+
+REPLAY = "replay"  # folder in a run
+LONG_JOURNAL = 100_000  # env steps; replaying them takes a minute in slow envs
+HEAD = "head."  # prefix of the data of the newest observation, which is in no row yet
+MOST_ROWS, MOST_STEPS = 4, 1024  # judged together by Alerts
 
 
 class Trainer:
@@ -53,9 +98,10 @@ class Trainer:
         self.notes: list[str] = []
         self.stop_detail: str | None = None
         self.is_over = False
-        self.beside: BackgroundEvaluator | None = None  # once there is a run, for eval_async
+        self.background: BackgroundEvaluator | None = None  # once there is a run, for eval_async
         self.alerts: Alerts | None = None  # once there is a run
         self.replay_log: ReplayLog | None = None
+        self.rollout: Rollout | None = None  # the newest
         check_rollout_fits(config, env.observation_space, env.action_space)
         if config.eval_async:
             check_async(config)
@@ -64,13 +110,15 @@ class Trainer:
         self.agent.use_goals(env.goal_functions)
         self.agent.start_training()
         self.spec = env.spec
-        """Of the environment of the config; a stage of a curriculum has another one."""
-        self.stages = stages_of(config, env, self.agent)
+        """That of the config's environment; a stage of a curriculum has another one."""
         self.collector: Collector | RemoteCollector
         if config.collectors is not None:
             self.collector = RemoteCollector(config, env, self.agent, observer.on_message)
         else:
             self.collector = collector_for(config, env, self.agent)
+        self.stages: Stages | None = None
+        if config.curriculum is not None:
+            self.stages = Stages(config, env, self.collector, self._tell_stage)
         self.agent.timer = self.collector.timer = self.timer
         self.collector.activity = self.activity
         self.evaluator = Evaluator(config, env.spec, self.activity)
@@ -118,6 +166,12 @@ class Trainer:
         self.observer.on_start(self.run, self.config, info)
         self.alerts = Alerts(self.run, self.observer, rows_together(self.config))
 
+    def _tell_stage(self, text: str, facts: Mapping[str, Any]) -> None:
+        """Report a change of the curriculum's stage."""
+        clock = {"env_steps": self.progress.env_steps, "epoch": self.progress.epoch}
+        self.run.log_event("curriculum", **clock, text=text, **facts)
+        self.observer.on_message("info", f"curriculum: {text}")
+
     def clocks(self) -> EpochStart:
         """The clocks now."""
         p, episodes = self.progress, self.collector.n_episodes
@@ -138,10 +192,231 @@ class Trainer:
             **{**untested, **fields},
         )
 
+    # -- checkpoints ------------------------------------------------------------------------
+
+    def save(self, kind: str, result: EvalResult | None = None, with_env: bool = True) -> None:
+        """Write a checkpoint: periodic, best or last."""
+        p, directory = self.progress, self.run.checkpoints_dir
+        if self.alerts is not None:
+            self.alerts.catch_up()
+        self.activity.begin("saving")
+        agent_tensors, agent_extra = self.agent.state()
+        env_arrays, collector_state = self.collector.state(with_env)
+        tensors: dict[str, dict[str, Any]] = {**agent_tensors, "env": env_arrays}
+        state = {"progress": asdict(p), "agent": agent_extra, "collector": collector_state}
+        if self.agent.saves_replay and self.agent.memory is not None:
+            self.replay_log = self.replay_log or ReplayLog(self.run.path / REPLAY)
+            tensors["replay"], state["replay"] = self.replay_log.save(self.agent.memory)
+        scores = {} if result is None else {"score": result.mean, "eval": result.to_dict()}
+        path = save_checkpoint(directory, p.env_steps, tensors, state, scores, best=kind == "best")
+        self.activity.saved_steps = p.env_steps
+        prune(directory, self.config.keep_checkpoints, (p.pending_eval or {}).get("env_steps"))
+        if self.replay_log is not None:
+            self.replay_log.prune(directory)
+        self.run.log_event("checkpoint", env_steps=p.env_steps, epoch=p.epoch, reason=kind)
+        self.update_meta()
+        self.observer.on_checkpoint(path, kind)
+
+    def load(self, run: Run, checkpoint: LoadedCheckpoint) -> None:
+        """Restore everything except the environments."""
+        path, tensors, state = checkpoint.path, checkpoint.tensors, checkpoint.state
+        self.progress = load_progress(state, checkpoint.env_steps, path)
+        check_agent(self.agent, tensors, state.get("agent"), path)
+        check_collector(self.collector.state(with_env=False)[1], state.get("collector"), path)
+        with fitting(path):
+            self.agent.load_state(tensors, state["agent"])
+            if self.agent.saves_replay and "replay" in state:
+                memory = self.agent.open_memory(state["replay"]["has_masks"])
+                self.replay_log = ReplayLog(run.path / REPLAY)
+                self.replay_log.load(memory, tensors["replay"], state["replay"])
+            elif self.agent.has_replay:
+                self.notes.append(
+                    "no replay buffer was loaded: it is refilled before learning continues, so "
+                    "this is not an exact resume"
+                )
+            self.collector.load_state(state["collector"])
+        self.activity.count(self.progress.env_steps)
+        self.activity.epoch = self.progress.epoch
+        self.activity.saved_steps = self.progress.env_steps
+
+    def restore_envs(self, checkpoint: LoadedCheckpoint) -> None:
+        """Restore the training environments to their state at the checkpoint."""
+        env_steps, state = self.progress.env_steps, checkpoint.state["collector"]
+        if self.stages is not None and not self.stages.resume(self.progress):
+            return
+        try:
+            if not state["journal"]:
+                self.collector.restart_envs(env_steps)
+                return
+            arrays = checkpoint.tensors.get("env", {})
+            check_journal(arrays, checkpoint.path)
+            n_steps = len(arrays["actions"]) * self.config.n_envs
+            if n_steps >= LONG_JOURNAL:
+                text = f"Replaying {n_steps:,} env steps to restore the environments' state."
+                self.observer.on_message("info", text)
+            with fitting(checkpoint.path):
+                self.collector.restore_envs(arrays, state)
+        except EnvError as error:
+            self.notes.append(
+                f"{error} New episodes are started instead, so this is not an exact resume."
+            )
+            self.collector.restart_envs(env_steps)
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """Leave a folder that records the error and can be resumed, as far as it can be written."""
+        if details := details_of(error):
+            self.run.log_text(f"{error}\n\n{details}")
+        try:
+            if self.alerts is not None:
+                self.alerts.catch_up()
+            if isinstance(error, DivergedError) and not self.is_over:
+                self.save("last", with_env=False)
+                env_steps = self.progress.env_steps
+                self.run.log_event("diverged", env_steps=env_steps, text=str(error))
+                if self.alerts is not None:
+                    self.alerts.diverged(str(error), env_steps)
+            self._record_failure(error)
+        except WriteError as problem:
+            if not isinstance(error, WriteError):
+                self.observer.on_message("warning", f"how the run ended is not saved: {problem}")
+
+    def _record_failure(self, error: BaseException) -> None:
+        is_signal = isinstance(error, KeyboardInterrupt)
+        reason = "diverged" if isinstance(error, DivergedError) else "error"
+        if is_signal:
+            self.stop_detail = "SIGTERM" if isinstance(error, Terminated) else "SIGINT"
+        elif reason == "error":
+            self.stop_detail = (str(error) or type(error).__name__).partition("\n")[0]
+        self.update_meta(
+            status="interrupted" if is_signal else "failed",
+            stop_reason="interrupted" if is_signal else reason,
+            stop_detail=self.stop_detail,
+            error=str(error) or type(error).__name__,
+        )
+
     def close(self) -> None:
-        for component in (self.beside, self.collector, self.evaluator, self.stages):
+        for component in (self.background, self.collector, self.evaluator, self.stages):
             if component is not None:
                 component.close()
+
+
+# -- what a training writes besides checkpoints -------------------------------------------------
+
+
+class ReplayLog:
+    """Stores a replay buffer in a run folder: each row is written once, and a checkpoint lists the
+    segments it needs."""
+
+    def __init__(self, directory: Path):
+        self.directory = directory
+        self.segments: list[Segment] = []
+
+    def save(self, memory: Memory) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Write the rows added since the last save; return arrays and JSON for the checkpoint."""
+        replay = memory.replay
+        written = self.segments[-1]["stop"] if self.segments else 0
+        start, stop = max(written, replay.oldest_row), replay.n_added
+        rows = replay.rows(start, stop)
+        head = {HEAD + name: a[-1:] for name, a in rows.items() if len(a) > stop - start}
+        if stop > start:
+            body = {name: a[: stop - start] for name, a in rows.items()}
+            new = append_segment(self.directory, start, stop, body, self.segments)
+            self.segments = extended(self.segments, new)
+        self.segments = needed(self.segments, replay.oldest_row)
+        arrays, extra = memory.state()
+        return arrays | head, {
+            "segments": self.segments,
+            "memory": extra,
+            "has_masks": HEAD + "mask" in head,
+        }
+
+    def load(self, memory: Memory, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
+        """Rebuild the replay buffer as it was at `save`."""
+        head = {k.removeprefix(HEAD): a for k, a in arrays.items() if k.startswith(HEAD)}
+        self.segments = check_segments(state["segments"])
+        before: tuple[int, dict[str, np.ndarray]] | None = None
+        # A segment ends with the observation after its last row, which is the first one of the next
+        # segment.
+        for start, after in chain(load_segments(self.directory, self.segments), [(0, head)]):
+            if before is not None:
+                first, rows = before
+                for name in rows.keys() & head.keys():
+                    rows[name] = np.concatenate([rows[name], after[name][:1]])
+                memory.replay.put_rows(first, rows)
+            before = start, after
+        own = {name: a for name, a in arrays.items() if not name.startswith(HEAD)}
+        memory.load_state(own, state["memory"])
+
+    def prune(self, checkpoints_dir: Path) -> None:
+        """Delete segments that no checkpoint lists."""
+        prune_segments(self.directory, referenced(checkpoints_dir))
+
+
+def rows_together(config: Config) -> int:
+    """How many rows are judged at a time: up to 4 epochs or 1024 env steps."""
+    return max(1, min(MOST_ROWS, MOST_STEPS // (config.n_envs * config.n_steps)))
+
+
+class Alerts:
+    """Judges every row of metrics; what begins or ends goes to the observers and to events.jsonl.
+    Judging only reads rows, and never stops or changes training.
+
+    Rows of short epochs are judged a few at a time, which costs half as much: what they raise is
+    the same, at the same env steps, a few epochs later. No row waits beyond a checkpoint or the
+    end.
+    """
+
+    def __init__(self, run: Run, observer: Observer, rows_together: int = 1) -> None:
+        """A resumed run has rows: they are judged again without raising anything, so that the state
+        is that of a run without a break. Observers are told what is still active."""
+        self.run, self.observer, self.rows_together = run, observer, rows_together
+        self._waiting: list[Mapping[str, Any]] = []
+        self.judge: Judge | None = Judge(settings_of(run))
+        active: dict[str, Alert] = {}
+        for row in read_jsonl(run.metrics_path):
+            for alert in self._ask(Judge.see, row):
+                active[alert.name] = alert
+        for alert in active.values():
+            if not alert.is_over:
+                observer.on_alert(alert)
+
+    def see(self, row: Mapping[str, Any]) -> None:
+        self._waiting.append(row)
+        if len(self._waiting) >= self.rows_together:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Judge the rows that wait. A checkpoint must not be ahead of the alerts: a resume does not
+        raise those of rows before it."""
+        rows, self._waiting = self._waiting, []
+        for row in rows:
+            self._tell(self._ask(Judge.see, row))
+
+    def diverged(self, text: str, env_steps: int) -> None:
+        self.catch_up()
+        self._tell(self._ask(Judge.see_divergence, text, env_steps))
+
+    def _ask(self, question: Callable[..., list[Alert]], *given: Any) -> list[Alert]:
+        if self.judge is None:
+            return []
+        try:
+            return question(self.judge, *given)
+        except Exception as error:  # a rule that fails must not end training
+            self.judge = None
+            text = f"alerts are off, a rule failed: {type(error).__name__}: {error}"
+            self.run.log_event("alerts_failed", text=text)
+            self.observer.on_message("warning", text)
+            return []
+
+    def _tell(self, alerts: Iterable[Alert]) -> None:
+        for alert in alerts:
+            self.run.log_event("alert", **alert.to_dict())
+            self.observer.on_alert(alert)
+
+
+# -- what a training is built from --------------------------------------------------------------
 
 
 def configured_observers(config: Config) -> list[Observer]:

@@ -34,6 +34,7 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs.query import RunSummary, get_events
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
+from gymnasium_solver.training.threads import helper_environ
 
 WAIT_S = 120.0  # for a video
 FRESH_S = CLOSE_S = 5.0  # of the window
@@ -59,29 +60,27 @@ def can_record(config: Config) -> bool:
     return not is_python_env(config.env_id)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Job:
     env_steps: int
     folder: Path
     """Holds a copy of the checkpoint, and the output of the process."""
-
-    def remove(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+    process: Process | None = None
 
 
 class VideoRecorder(Observer):
     """Records the evaluations that the config's `video` names, and those that are asked for by
     `Control.record_video`."""
 
+    run: Run
+
     def __init__(self, when: str | int, launch: Launch | None = None) -> None:
         self.when, self._launch = when, launch or start_process
-        self.run: Run | None = None
         self._control = Control()
         self._n_evals = self._n_jobs = 0
         self._due: int | None = None  # env steps of the checkpoint to record
         self._has_asked = False
-        self._job: Job | None = None
-        self._process: Process | None = None
+        self._running: Job | None = None
         self._next: Job | None = None
         self._is_hopeless = False
 
@@ -109,28 +108,28 @@ class VideoRecorder(Observer):
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
         env_steps = int(path.name)
-        if self._due != env_steps or self.run is None:
+        if self._due != env_steps:
             return
         self._due = None
         if self._has_asked:  # a late evaluation (eval_async) has its checkpoint already
             self._control.wants_checkpoint = False
-        if self._next is not None:
-            self._next.remove()
+        _remove(self._next)
         self._next = self._prepare(path, env_steps)
         self._check()
 
     def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None:
         self._check()
-        if self._process is not None:
-            log.info("waiting for the video at %s env steps", f"{self._last_steps():,}")
+        if self._running is not None:
+            last = self._next or self._running
+            log.info("waiting for the video at %s env steps", f"{last.env_steps:,}")
         deadline = time.monotonic() + WAIT_S
-        while self._process is not None:
+        while self._running is not None and self._running.process is not None:
             try:
-                self._process.wait(max(0.0, deadline - time.monotonic()))
+                self._running.process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                self._give_up(f"was not finished after {WAIT_S:.0f} s")
+                self._give_up(self._running.process, f"was not finished after {WAIT_S:.0f} s")
             except KeyboardInterrupt:  # the run itself is complete
-                self._give_up("was not finished")
+                self._give_up(self._running.process, "was not finished")
             else:
                 self._check()
 
@@ -143,7 +142,6 @@ class VideoRecorder(Observer):
 
     def _prepare(self, checkpoint: Path, env_steps: int) -> Job:
         """Copy the checkpoint, which may be pruned before the process has read it."""
-        assert self.run is not None
         self._n_jobs += 1
         job = Job(env_steps, self.run.videos_dir / f".{self._n_jobs}")
         job.folder.mkdir(parents=True)
@@ -157,57 +155,51 @@ class VideoRecorder(Observer):
 
     def _check(self) -> None:
         """Note a process that has ended, and start the next one."""
-        if self._process is not None and (code := self._process.poll()) is not None:
-            self._ended(code)
-        if self._process is None and self._next is not None:
-            self._job, self._next = self._next, None
-            assert self.run is not None
-            self._process = self._launch(video_command(self.run, self._job), self._job.folder)
+        job = self._running
+        if job is not None and job.process is not None:
+            if (code := job.process.poll()) is None:
+                return
+            self._running = None
+            self._ended(job, code)
+        if self._next is not None:
+            job, self._next = self._next, None
+            job.process = self._launch(video_command(self.run, job), job.folder)
+            self._running = job
 
-    def _ended(self, code: int) -> None:
-        job, self._job, self._process = self._job, None, None
-        assert job is not None
-        assert self.run is not None
+    def _ended(self, job: Job, code: int) -> None:
         if code == 0:
             result = json.loads((job.folder / "out").read_text())
             result["path"] = str(Path(result["path"]).relative_to(self.run.path.resolve()))
             self.run.log_event("video", env_steps=job.env_steps, **result)
             log.info("video: %s", result["path"])
         else:
-            self._failed(job, code)
-        job.remove()
+            why = _last_words(job.folder, code).removeprefix("gsolve video: ")
+            text = f"no video at {job.env_steps:,} env steps: {why}"
+            self.run.log_event("video_failed", env_steps=job.env_steps, text=text)
+            # Exit code 2: what was asked for is not possible here, so the next one would fail too.
+            self._is_hopeless = code == 2
+            if self._is_hopeless:
+                _remove(self._next)
+                self._next = None
+            log.warning("%s%s", text, ". No more are tried in this run" * self._is_hopeless)
+        _remove(job)
 
-    def _failed(self, job: Job, code: int) -> None:
-        why = _last_words(job.folder, code)
-        # Exit code 2: what was asked for is not possible here, so the next one would fail too.
-        self._is_hopeless = code == 2
-        more = ". No more are tried in this run" if self._is_hopeless else ""
-        if self._is_hopeless and self._next is not None:
-            self._next.remove()
-            self._next = None
-        text = f"no video at {job.env_steps:,} env steps: {why.removeprefix('gsolve video: ')}"
-        assert self.run is not None
-        self.run.log_event("video_failed", env_steps=job.env_steps, text=text)
-        log.warning("%s%s", text, more)
-
-    def _last_steps(self) -> int:
-        last = self._next or self._job
-        return 0 if last is None else last.env_steps
-
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, process: Process, why: str) -> None:
         """End the process and say how to get its video."""
-        assert self._process is not None
-        assert self.run is not None
-        env_steps = self._last_steps()
-        self._process.kill()
-        self._process.wait()
-        for job in (self._job, self._next):
-            if job is not None:
-                job.remove()
-        self._process = self._job = self._next = None
+        process.kill()
+        process.wait()
+        jobs = [job for job in (self._running, self._next) if job is not None]
+        for job in jobs:
+            _remove(job)
+        self._running, self._next, env_steps = None, None, jobs[-1].env_steps
         text = f"the video at {env_steps:,} env steps {why}"
         self.run.log_event("video_failed", env_steps=env_steps, text=text)
         log.warning("%s: gsolve video %s/%s records it", text, self.run.id, env_steps)
+
+
+def _remove(job: Job | None) -> None:
+    if job is not None:
+        shutil.rmtree(job.folder, ignore_errors=True)
 
 
 def video_command(run: Run, job: Job) -> list[str]:
@@ -245,51 +237,43 @@ def grid_for(n_envs: int) -> tuple[int, int]:
 class LiveWindow(Observer):
     """Opens the window of `--render` at the first checkpoint, and closes it with the run."""
 
+    _run: Run
+
     def __init__(self, launch: Launch | None = None) -> None:
         self._launch = launch or start_process
         self._process: Process | None = None
         self._is_done = False
         self._control = Control()
-        self._run: Run | None = None
         self._grid = (1, 1)
         self._asked_s = -math.inf
 
     def on_start(self, run: Run, config: Config, info: TrainInfo) -> None:
         self._run, self._control, self._grid = run, info.control, grid_for(config.n_envs)
+        self._folder = run.path / "render"  # holds what the process prints
 
     def on_epoch(self, row: dict[str, Any]) -> None:
         if self._process is not None and (code := self._process.poll()) is not None:
-            self._closed(code)
+            # The window was closed, or could not be opened.
+            self._process, self._is_done = None, True
+            if code:
+                log.warning("--render: %s", _last_words(self._folder, code))
         if not self._is_done and time.monotonic() - self._asked_s >= FRESH_S:
             self._asked_s = time.monotonic()
             self._control.checkpoint()
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
-        if self._process is None and not self._is_done and self._run is not None:
-            self._process = self._launch(window_command(self._run, self._grid), self._folder())
+        if self._process is None and not self._is_done:
+            self._folder.mkdir(exist_ok=True)
+            self._process = self._launch(window_command(self._run, self._grid), self._folder)
 
     def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None:
-        process, self._is_done = self._process, True
-        if process is None:
-            return
-        process.kill()
-        try:
-            process.wait(CLOSE_S)
-        except subprocess.TimeoutExpired:
-            log.warning("the window of --render did not close")
-
-    def _folder(self) -> Path:
-        """Holds what the process prints."""
-        assert self._run is not None
-        folder = self._run.path / "render"
-        folder.mkdir(exist_ok=True)
-        return folder
-
-    def _closed(self, code: int) -> None:
-        """The window was closed, or could not be opened."""
-        self._process, self._is_done = None, True
-        if code:
-            log.warning("--render: %s", _last_words(self._folder(), code))
+        self._is_done = True
+        if self._process is not None:
+            self._process.kill()
+            try:
+                self._process.wait(CLOSE_S)
+            except subprocess.TimeoutExpired:
+                log.warning("the window of --render did not close")
 
 
 def window_command(run: Run, grid: tuple[int, int]) -> list[str]:
@@ -306,18 +290,13 @@ def start_process(argv: list[str], folder: Path) -> "subprocess.Popen[bytes]":
     """Run with low priority, on one thread and without the GPU."""
     import psutil
 
-    environ = os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # the same modules are found
-    }
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=err,
-            env=environ,
+            env=helper_environ(),
             start_new_session=os.name == "posix",  # Ctrl-C is for training
         )
     try:

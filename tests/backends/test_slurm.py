@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from gymnasium_solver.backends import slurm
-from gymnasium_solver.backends.launch import TASKS
-from gymnasium_solver.backends.local import BackendError, gsolve
+from gymnasium_solver.backends.local import TASKS, BackendError, gsolve
 from gymnasium_solver.backends.resources import Resources
 from gymnasium_solver.experiments.experiment import FOLDER, Experiment, Progress, load
 from tests.backends import slurm_cluster

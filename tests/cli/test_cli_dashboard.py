@@ -239,8 +239,8 @@ def test_requests_by_key_are_shown_until_they_are_met() -> None:
     keys.press("e")
     (line,) = state.requests()
     assert line.startswith("saves a checkpoint and evaluates after this epoch")
-    assert state.control.take_checkpoint()
-    assert state.control.take_evaluation()
+    assert state.control.take("checkpoint")
+    assert state.control.take("evaluation")
     assert state.requests() == []
     assert keys.took_checkpoint()
     assert not keys.took_checkpoint()

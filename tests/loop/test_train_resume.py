@@ -175,7 +175,7 @@ def test_a_long_journal_is_announced(
     quick, slow = Notes(), Notes()
     resume(run.id, max_epochs=4, observer=quick)
     assert not any("Replaying" in note for note in quick.notes)
-    monkeypatch.setattr("gymnasium_solver.training.save.LONG_JOURNAL", 1)
+    monkeypatch.setattr("gymnasium_solver.training.trainer.LONG_JOURNAL", 1)
     resume(run.id, max_epochs=5, observer=slow)
     assert slow.notes[0].startswith("Replaying 192 env steps")
 

@@ -15,8 +15,8 @@ from gymnasium_solver.fast import stacked
 from gymnasium_solver.lanes import Lane
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
+from gymnasium_solver.training.loop import train_stacked
 from gymnasium_solver.training.observer import Observer
-from gymnasium_solver.training.stacked import train_stacked
 from tests.optimizers import flat_optimizer
 
 SEEDS = (3, 4, 5)

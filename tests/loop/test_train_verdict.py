@@ -133,14 +133,14 @@ def test_a_run_killed_in_its_final_test_is_finished_by_a_resume(
     fields = {**LUCK, "reward_threshold": threshold, "max_epochs": 3, "eval_deterministic": True}
     whole = train("ppo", NOISY, **fields)
     with monkeypatch.context() as patch:
-        test = Evaluator.test
+        evaluate = Evaluator.evaluate
 
-        def die(self: Evaluator, policy: Any, *, greedy: bool, **place: Any) -> Any:
-            if not greedy:  # the greedy one is done
+        def die(self: Evaluator, *args: Any, greedy: bool | None = None, **clock: Any) -> Any:
+            if greedy is False:  # the greedy test is done
                 raise Crash
-            return test(self, policy, greedy=greedy, **place)
+            return evaluate(self, *args, greedy=greedy, **clock)
 
-        patch.setattr(Evaluator, "test", die)
+        patch.setattr(Evaluator, "evaluate", die)
         with pytest.raises(Crash):
             train("ppo", NOISY, **fields)
     run = Run(Path("runs/@last").resolve())

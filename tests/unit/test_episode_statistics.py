@@ -49,5 +49,5 @@ def test_another_environment_or_a_checkpoint_begins_anew() -> None:
     assert stats.statistics()["train/roll/ep_rew/mean"] == 1.0
     stats.forget_episodes()
     assert stats.statistics() == {}
-    stats.load_episodes(saved.episode_state())  # as many episodes, but others
+    stats.load_state(saved.episode_state())  # as many episodes, but others
     assert stats.statistics()["train/roll/ep_rew/mean"] == 9.0

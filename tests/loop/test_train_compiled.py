@@ -1,6 +1,7 @@
-"""Rollouts in C are those of a plain collector, bit for bit."""
+"""Rollouts and rounds of gradient steps in one compiled call: the same bits as in Python."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.envs.make import training_env
+from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.native.build import can_compile, prefer_compiled
 from gymnasium_solver.fast.native.rows import CompiledRows
 from gymnasium_solver.runs.run import Run
@@ -180,3 +182,49 @@ def test_after_an_interrupt_the_policy_acts_as_before(monkeypatch: pytest.Monkey
         collector.collect(64, None)
     np.testing.assert_array_equal(outputs(obs), before)
     collector.close()
+
+
+# -- dQN's gradient steps of a round in one compiled call (fast/descent.py) -----------------------
+
+
+Call = Callable[..., Any]
+FIELDS = {"compile": "native", "max_epochs": 5, "train_freq": 8, "updates_per_step": 0.4}
+
+
+@pytest.fixture
+def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Steps of each compiled call."""
+    counted: list[int] = []
+    call = Descent._in_one_call
+
+    def spy(self: Descent, batch: Any, numbers: Any, lr: Any, parts: Any, stop: Any) -> Any:
+        counted.append(len(parts))
+        return call(self, batch, numbers, lr, parts, stop)
+
+    monkeypatch.setattr(Descent, "_in_one_call", spy)
+    return counted
+
+
+def test_the_same_bits_as_one_step_after_another(
+    train: Call,
+    weight_hash: Call,
+    learning_rows: Call,
+    rounds: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    joined = train("dqn", "CartPole-v1", **FIELDS)
+    assert len(rounds) > 5
+    assert min(rounds) > 1
+    monkeypatch.setattr(Descent, "_in_one_call", lambda *arguments: None)
+    separate = train("dqn", "CartPole-v1", **FIELDS)
+    assert weight_hash(joined) == weight_hash(separate)
+    for a, b in zip(learning_rows(joined), learning_rows(separate), strict=True):
+        assert a["train/opt/q/mean"] == pytest.approx(b["train/opt/q/mean"], rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize("special", [{"prioritized": True}, {"noisy": True}, {"compile": "numpy"}])
+def test_not_where_python_is_needed_between_steps(
+    special: dict[str, Any], train: Call, rounds: list[int]
+) -> None:
+    train("dqn", "CartPole-v1", **(FIELDS | special))
+    assert not rounds
