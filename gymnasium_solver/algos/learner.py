@@ -32,7 +32,7 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.descent import Descent, Loss
-from gymnasium_solver.fast.execution import Execution, Work
+from gymnasium_solver.fast.execution import Execution, Work, planned_work
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, Ema, FlatOptimizer, Group, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.fast.staging import on_device
@@ -117,15 +117,8 @@ class Learner:
         self._followed: dict[str, list[str]] = {}  # settings of optimisers that are schedules
 
     def _work(self) -> Work:
-        cfg = self.config
-        steps = float("inf") if cfg.max_env_steps is None else cfg.max_env_steps
-        return Work(
-            samples=cfg.gradient_samples,
-            width=cfg.widest_layer,
-            steps=steps * cfg.gradients_per_env_step,
-            is_recurrent=getattr(cfg, "recurrent", None) is not None,
-            has_images=bool(self.network.cnns),
-            is_stateful=self.network.needs_torch,
+        return planned_work(self.config)._replace(
+            has_images=bool(self.network.cnns), is_stateful=self.network.needs_torch
         )
 
     def ignore(self, *names: str) -> None:

@@ -6,7 +6,7 @@ rows, rows beyond the budget) are not trained on, and nothing propagates through
 
 import numpy as np
 
-from gymnasium_solver.fast.native.scan import sum_back
+from gymnasium_solver.fast.native.rollout import sum_back
 
 
 def gae(

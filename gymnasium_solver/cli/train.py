@@ -71,6 +71,9 @@ def run_command(args: Args) -> int:
 
 def train(args: Args, config: "Config") -> int:
     """Train a config in a new run, or in the one that --run-name and --if-exists mean."""
+    from gymnasium_solver.fast.execution import compile_ahead
+
+    compile_ahead(config)
     from gymnasium_solver.cli.console import TrainConsole
     from gymnasium_solver.cli.train_flags import console_options, followers
     from gymnasium_solver.training import loop

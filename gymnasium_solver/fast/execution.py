@@ -1,6 +1,6 @@
 """How the work of a learner is executed: torch, recorded NumPy programs, compiled C or CUDA graphs.
 
-    how = Execution("auto", torch.device("cpu"), Work(samples=64, width=64, steps=4_000))
+    how = Execution("auto", torch.device("cpu"), planned_work(config))
     how.records, how.compiles           # of gradients
     how.records_acting                  # of the acting network
 
@@ -8,19 +8,24 @@ The choice depends on the config and the machine only, never on timing, on the s
 of compiled programs or on chance: a run that is repeated computes the same bits.
 """
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
+from gymnasium_solver.fast.native.build import can_compile, prefer_compiled, start_compiling
 
-from gymnasium_solver.fast.native.build import can_compile, prefer_compiled
+if TYPE_CHECKING:
+    import torch
 
 # Up to these sizes recorded gradients are faster than torch on a CPU.
 WIDEST_RECORDED, LARGEST_RECORDED_BATCH = 512, 4096
-# Compiling takes about a second. A gradient of a small net saves about 0.2 ms, and one with this
-# many multiplications in its largest product twice that.
-WORTH_COMPILING, LARGE_PRODUCT = 8_000, 2e6
+# Seconds that a compiled program saves compared with NumPy: in a gradient of a small network, twice
+# that with this many multiplications in its largest product, and in one act of all environments.
+GRADIENT_GAIN, LARGE_PRODUCT, ACT_GAIN = 0.25e-3, 1e6, 0.1e-3
+# Compile if this many seconds are saved. With an empty cache compiling delays a run by 0.5 to
+# 0.8 s, with a warm one not at all, and which it is may not matter: half of the delay is the most
+# that is lost in either case.
+WORTH_COMPILING = 0.25
 # With a recurrent core a gradient is many small operations: it saves about 3 ms (GRU, sequences of
-# 16), while compiling takes 3 s.
+# 16), and its program takes a few times longer to compile.
 RECURRENT_GAIN = 5
 
 FORMS = {
@@ -39,14 +44,44 @@ class Work(NamedTuple):
     """Units of the widest layer."""
     steps: float
     """Gradient steps of the whole run."""
+    acts: float = 0
+    """Acts of the whole run, each for all environments."""
     is_recurrent: bool = False
     has_images: bool = False
     is_stateful: bool = False
     """A layer changes state when it is used, which only torch does."""
 
+    @property
+    def is_worth_compiling(self) -> bool:
+        gain = GRADIENT_GAIN * (1 + self.samples * self.width**2 / LARGE_PRODUCT)
+        gain *= RECURRENT_GAIN if self.is_recurrent else 1
+        return bool(self.steps * gain + self.acts * ACT_GAIN > WORTH_COMPILING)
+
+
+def planned_work(config: Any) -> Work:
+    """What the config of a learner asks for."""
+    steps = float("inf") if config.max_env_steps is None else config.max_env_steps
+    return Work(
+        samples=config.gradient_samples,
+        width=config.widest_layer,
+        steps=steps * config.gradients_per_env_step,
+        acts=steps / int(config.n_envs),
+        is_recurrent=getattr(config, "recurrent", None) is not None,
+    )
+
+
+def compile_ahead(config: Any) -> None:
+    """Start the C compiler on what all programs share, if a run of this config is likely to compile
+    any: before torch is imported, which takes as long."""
+    is_wanted = config.compile == "native" or (
+        config.compile in ("auto", True) and planned_work(config).is_worth_compiling
+    )
+    if is_wanted and not config.device.startswith("cuda"):
+        start_compiling()
+
 
 class Execution:
-    def __init__(self, setting: str | bool, device: torch.device, work: Work):
+    def __init__(self, setting: str | bool, device: "torch.device", work: Work):
         """`setting`: the field `compile` of the config."""
         self.setting, self.device, self.work = setting, device, work
         self.records = self._records()
@@ -55,6 +90,7 @@ class Execution:
         """Gradients and forward passes should be compiled, and can be here."""
         if self.compiles:
             prefer_compiled()
+            start_compiling()
 
     def _records(self) -> bool:
         """Gradients are recorded: always on a GPU, for small networks on a CPU."""
@@ -73,12 +109,7 @@ class Execution:
         the run is long enough to be worth it."""
         if self.device.type != "cpu" or not self.records or self.setting == "numpy":
             return False
-        if self.setting == "native":
-            return True
-        work = self.work
-        size = 1 + work.samples * work.width**2 / LARGE_PRODUCT
-        size *= RECURRENT_GAIN if work.is_recurrent else 1
-        return bool(work.steps * size > WORTH_COMPILING)
+        return self.setting == "native" or self.work.is_worth_compiling
 
     @property
     def _has_program(self) -> bool:

@@ -11,7 +11,7 @@ import pytest
 from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.native.build import can_compile, prefer_compiled
-from gymnasium_solver.fast.native.rows import CompiledRows
+from gymnasium_solver.fast.native.rollout import CompiledRows
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import collect
 from gymnasium_solver.training.agents import build_agent

@@ -61,7 +61,7 @@ def test_compiled_updates_learn_what_torch_learns(case: str) -> None:
 def test_the_choice_depends_on_the_config(
     fields: dict[str, Any], wants: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "WORTH_COMPILING", 8_000)
+    monkeypatch.setattr(execution, "WORTH_COMPILING", 3.0)
     agent = agent_for("sac", **{"max_env_steps": 2_000, **fields})
     assert agent.execution.wants_compiled is wants
 
@@ -70,7 +70,7 @@ def test_the_choice_depends_on_the_config(
 def test_with_a_recurrent_core_compiling_pays_earlier(
     recurrent: Any, wants: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "WORTH_COMPILING", 8_000)
+    monkeypatch.setattr(execution, "WORTH_COMPILING", 3.0)
     config = PPOConfig(
         env_id="x", algo_id="ppo", n_envs=2, n_steps=8, batch_size=16, n_epochs=4,
         hidden_dims=(6,), max_env_steps=20_000, recurrent=recurrent,

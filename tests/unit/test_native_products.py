@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
 
 @pytest.fixture(scope="module")
 def library() -> CDLL:
-    return load_compiled("static void run_flushed(Call *c) {}", steps=False)
+    return load_compiled("void run_flushed(Call *c) {}")
 
 
 def product(

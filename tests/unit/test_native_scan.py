@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.fast.native import build, scan
+from gymnasium_solver.fast.native import build, rollout
 
 RNG = np.random.default_rng(0)
 
@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_is_preferred", True)
     if build.can_compile():
-        assert scan._compiled() is not None
+        assert rollout._library() is not None
 
 
 def rollout(shape: tuple[int, int]) -> tuple[np.ndarray, ...]:

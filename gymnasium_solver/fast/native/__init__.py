@@ -16,19 +16,17 @@
     functions.py  kernels as C functions
     emit.py       the C text
     packing.py    matrices that are packed before the pass
-    runtime.c     functions and threads, before the generated text
-    optimizer.c   optimiser steps
+    runtime.h     functions, before the generated text
+    threads.c     a pool of threads
+    optimizer.c   optimiser steps, and gradients with steps for each minibatch
     matmul.c      matrix products
     build.py      compiles it, and keeps the libraries in a cache
-    run.c         calls the generated text
-    loop.c        a gradient and an optimiser step for each minibatch
     program.py    calls it from Python
     gradient.py   as the gradient of a loss
     forward.py    as a forward pass
     step.py       as an optimiser
-    rows.py       as rows of a rollout, beside compiled environments, with row.c
+    rollout.py    rows of a rollout with compiled environments, and GAE, with rollout.c
     portable.py   a forward pass as plain C99 text, for `gsolve export --format c`
-    scan.py       sums from the end of a rollout (GAE), with scan.c: the bits of NumPy
 
 A program runs the tape on blocks of a few dozen samples, so that values stay in the CPU's cache; of
 128 samples if there are so many weights that reading them for each block takes longer.

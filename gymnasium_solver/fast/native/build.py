@@ -6,6 +6,10 @@ down when it was compiled. A folder that fails this is not used: the library is 
 private temporary folder instead.
 
 The name of a library is a hash of the text, the flags, the compiler and the kind of CPU.
+
+A program is linked with objects that do not depend on it: matrix products, threads and optimisers.
+These take longer to compile than most programs, once per machine. `start_compiling` has them made
+by a process of its own while a run imports torch and builds environments and networks.
 """
 
 import ctypes
@@ -23,7 +27,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,10 +40,15 @@ FLAGS = [
     "-ftree-vectorize", "-fopenmp-simd", "-fno-math-errno", "-fno-trapping-math",
     "-ffp-contract=fast", "-std=gnu11", "-fPIC", "-w",
 ]  # fmt: skip
-# Matrix products are worth more optimisation, which takes half a second, once per machine. For the
-# loops of a program the first level is as fast and compiles three times faster. Scheduling before
-# registers are assigned makes gcc copy accumulators on aarch64 (15 % slower); x86 does without it.
-MATMUL_FLAGS, PROGRAM_FLAGS = ["-O2", "-fno-schedule-insns", "-c"], ["-O2", "-c"]
+# What every program is linked with: files and flags. Scheduling before registers are assigned makes
+# gcc copy accumulators on aarch64 (15 % slower); x86 does without it.
+OBJECTS = {
+    "matmul": (["matmul.c"], ["-O2", "-fno-schedule-insns", "-c"]),
+    "support": (["runtime.h", "threads.c", "optimizer.c"], ["-O2", "-c"]),
+}
+PROGRAM_FLAGS = ["-O2", "-c"]
+PART_LENGTH, MOST_PARTS = 5000, 4  # characters of the functions of a program that are one file
+ROLLOUT = (Path(__file__).with_name("rollout.c"), ["-O2", "-ffp-contract=off"])
 CPU_FLAGS: list[list[str]] = [
     ["-march=native"],
     ["-mcpu=native"],
@@ -50,7 +59,7 @@ COMPILE_SECONDS = 120
 
 
 class CompiledEnvs(Protocol):
-    """N copies that step in C, without a check of their actions (fast/native/rows.py)."""
+    """N copies that step in C, without a check of their actions (fast/native/rollout.py)."""
 
     @property
     def function(self) -> Any:
@@ -167,33 +176,86 @@ def _usable_folder() -> Path:
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
-def load_compiled(text: str, steps: bool = True) -> ctypes.CDLL:
-    """The library of a generated text, after runtime.c and before run.c: cached, or compiled now.
-    `steps`: with optimizer.c and loop.c, which take as long to compile as a forward pass."""
-    compiler = find_compiler()
-    if compiler is None:
-        raise Unsupported("no C compiler")
-    before, after = ["runtime.c", "optimizer.c"], ["run.c", "loop.c"]
-    n = 2 if steps else 1
-    source = "".join([*map(_text, before[:n]), text, *map(_text, after[:n])])
-    name = _key(_text("matmul.c"), source)
-    return _load(name, lambda folder, file: _compile_both(folder, file, source, compiler))
+def load_compiled(text: str, functions: Sequence[str] = ()) -> ctypes.CDLL:
+    """The library of a generated text and of the functions that it calls, each of which may be in a
+    file of its own: cached, or compiled now."""
+    sources = [_text("runtime.h") + part for part in (text, *_shared_out(functions))]
+    name = _key(*sources, *(_text(file) for files, _ in OBJECTS.values() for file in files))
+    return _load(name, lambda folder, file: _compile_program(folder, file, sources))
+
+
+def _shared_out(functions: Sequence[str]) -> list[str]:
+    """The functions in a few files, to be compiled side by side. How many does not depend on the
+    machine: the same text everywhere."""
+    parts = [""] * min(MOST_PARTS, sum(map(len, functions)) // PART_LENGTH + 1)
+    for function in sorted(functions, key=len, reverse=True):
+        least = min(range(len(parts)), key=lambda i: len(parts[i]))
+        parts[least] += function + "\n"
+    return parts if functions else []
 
 
 def load_file(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
     """The library of a C file that needs no other."""
+    return _load(*_single(source, flags))
+
+
+Make = Callable[[Path, Path], None]
+"""Make a file in a folder."""
+
+
+def _single(source: Path, flags: Sequence[str]) -> tuple[str, Make]:
+    compiler, text, options = _needed_compiler(), source.read_text(), [*flags, "-shared"]
+    name = _key(text, " ".join(options))
+    return name, lambda folder, file: _made(file, lambda to: _cc(compiler, options, text, to))
+
+
+_started: list[subprocess.Popen[bytes]] = []
+
+
+def start_compiling() -> None:
+    """Let another process compile what programs share, if it is not in the cache yet. A program
+    that needs it waits for it (`_made`)."""
+    folder = cache_folder()
+    if _started or not can_compile() or all(_is_intact(folder / name) for name in _shared()):
+        return
+    command = [sys.executable, "-m", "gymnasium_solver.fast.native.build"]
+    path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
+    quiet = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+    }
+    try:
+        _started.append(subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **quiet))
+    except OSError as error:
+        log.info("nothing is compiled ahead: %s", error)
+
+
+def _shared() -> dict[str, Make]:
+    """The files that programs share, by name."""
+    compiler = _needed_compiler()
+    found: dict[str, Make] = {}
+    for name, (files, flags) in OBJECTS.items():
+        text = "".join(_text(file) for file in files)
+        found[f"{name}-{_key(text)}.o"] = partial(_make_object, compiler, flags, text)
+    library, make = _single(*ROLLOUT)
+    return found | {f"{library}.so": make}
+
+
+def _make_object(
+    compiler: tuple[str, ...], flags: Sequence[str], text: str, folder: Path, file: Path
+) -> None:
+    _made(file, lambda to: _cc(compiler, flags, text, to))
+
+
+def _needed_compiler() -> tuple[str, ...]:
     compiler = find_compiler()
     if compiler is None:
         raise Unsupported("no C compiler")
-    text, options = source.read_text(), [*flags, "-shared"]
-
-    def make(folder: Path, file: Path) -> None:
-        _made(file, lambda to: _cc(compiler, options, text, to))
-
-    return _load(_key(text, " ".join(options)), make)
+    return compiler
 
 
-def _load(name: str, make: Callable[[Path, Path], None]) -> ctypes.CDLL:
+def _load(name: str, make: Make) -> ctypes.CDLL:
     """The library of this name: loaded before, from the cache, or made in a folder."""
     if name not in _loaded:
         folder = _usable_folder()
@@ -208,23 +270,29 @@ def _load(name: str, make: Callable[[Path, Path], None]) -> ctypes.CDLL:
 
 
 def _key(*texts: str) -> str:
-    flags = " ".join([*FLAGS, *MATMUL_FLAGS, *PROGRAM_FLAGS, *LIBRARIES])
+    flags = " ".join([*FLAGS, *PROGRAM_FLAGS, *LIBRARIES, *(str(f) for _, f in OBJECTS.values())])
     return hashlib.sha256("\0".join([*texts, flags, machine()]).encode()).hexdigest()[:32]
 
 
-def _compile_both(folder: Path, file: Path, source: str, compiler: tuple[str, ...]) -> None:
-    """Compile the matrix products, if they are not there yet, beside the program; then link."""
-    text = _text("matmul.c")
-    products = folder / f"matmul-{_key(text)}.o"
-    with ThreadPoolExecutor(1) as beside:
-        waiting = beside.submit(_made, products, lambda to: _cc(compiler, MATMUL_FLAGS, text, to))
-        with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as place:
-            part = Path(place) / "program.o"
-            _cc(compiler, PROGRAM_FLAGS, source, part)
-            waiting.result()
-            command = [*compiler, "-shared", "-o"]
-            objects = [str(part), str(products), *LIBRARIES]
-            _made(file, lambda to: _run([*command, str(to), *objects]))
+def _compile_program(folder: Path, file: Path, sources: Sequence[str]) -> None:
+    """Compile the parts of a program, and with them the objects that are not there yet; then
+    link."""
+    compiler = _needed_compiler()
+    objects = {folder / name: make for name, make in _shared().items() if name.endswith(".o")}
+    with (
+        ThreadPoolExecutor(len(objects) + len(sources)) as pool,
+        tempfile.TemporaryDirectory(dir=folder, prefix="build-") as place,
+    ):
+        own = [Path(place) / f"part{i}.o" for i in range(len(sources))]
+        waiting = [
+            pool.submit(_cc, compiler, PROGRAM_FLAGS, *pair)
+            for pair in zip(sources, own, strict=True)
+        ]
+        waiting += [pool.submit(make, folder, to) for to, make in objects.items()]
+        for future in waiting:
+            future.result()
+        given = [*map(str, own), *map(str, objects), *LIBRARIES]
+        _made(file, lambda to: _run([*compiler, "-shared", "-o", str(to), *given]))
 
 
 def _made(file: Path, make: Callable[[Path], None]) -> None:
@@ -287,3 +355,14 @@ def _locked(file: Path) -> Iterator[None]:
             yield
         finally:
             fcntl.flock(handle, fcntl.LOCK_UN)
+
+
+def _make_shared() -> None:
+    folder = _usable_folder()
+    if folder == cache_folder():  # not a folder that ends with this process
+        with ThreadPoolExecutor(max(1, min(3, (os.cpu_count() or 1) - 1))) as pool:
+            list(pool.map(lambda item: item[1](folder, folder / item[0]), _shared().items()))
+
+
+if __name__ == "__main__":
+    _make_shared()

@@ -57,6 +57,7 @@ class Layout(NamedTuple):
 
 class Source(NamedTuple):
     text: str
+    kernels: list[str]  # functions that it calls
     layout: Layout
 
 
@@ -72,7 +73,8 @@ def emit(program: Lowered) -> Source:
     kept = place_kept(program.storages)
     layout = Layout(block, lanes, sums, uniform, scratch, kept)
     writer = _Writer(program, layout)
-    return Source(writer.text(), layout)
+    text = writer.text()
+    return Source(text, writer.functions.texts(), layout)
 
 
 class _Writer:
@@ -102,7 +104,7 @@ class _Writer:
             f"#define SUMS {layout.sums}",
             f"#define SCRATCH {layout.scratch}L",
         ]
-        return "\n".join([*head, *table, *self.functions.texts(), *self.lines, ""])
+        return "\n".join([*head, *table, *self.functions.declarations(), *self.lines, ""])
 
     # -- functions ----------------------------------------------------------------------------
 
@@ -197,7 +199,7 @@ class _Writer:
             "}",
         ]
         self.lines[:0] = helpers
-        self.lines.append("static void run_flushed(Call *c) {")
+        self.lines.append("void run_flushed(Call *c) {")
         for level in range(n_passes):
             self.add(f"once_{level}(c);")
             self.add(f"in_parts(lane_{level}, c, lanes_of(c->n), c->threads);")

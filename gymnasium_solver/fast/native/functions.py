@@ -18,6 +18,9 @@ class Functions:
     def texts(self) -> list[str]:
         return [text.replace("NAME", name, 1) for text, name in self._names.items()]
 
+    def declarations(self) -> list[str]:
+        return [text.partition(" {\n")[0] + ";" for text in self.texts()]
+
     def call(self, kernel: Kernel, body: str) -> str:
         """The call of the function that has this body."""
         # A part of an array has a pointer of its own: the compiler does not vectorise two reads of
@@ -36,10 +39,7 @@ class Functions:
         body = re.sub(r"\b[as]\d+(?:o\d+)?\b", lambda m: names[m[0]], body)
         kinds = [_pointer(storages[name.partition("o")[0]]) for name in order]
         places = "".join(f", {kind} *p{i}" for i, kind in enumerate(kinds))
-        text = (
-            f"static __attribute__((noinline)) void NAME(const double N, long r, int first{places})"
-            f" {{\n{body}\n}}"
-        )
+        text = f"HIDDEN void NAME(const double N, long r, int first{places}) {{\n{body}\n}}"
         name = self._names.setdefault(text, f"kernel_{len(self._names)}")
         whole = {short: long for long, short in parts.items()}
         given = [whole.get(short, short) for short in order]

@@ -1,5 +1,6 @@
-/* Optimiser steps as in fast/optimizer.py, on one flat vector, in parts of a fixed size that threads
- * share. After runtime.c, before the generated text. */
+/* How Python calls a program: run, optimiser steps, or both for each minibatch. Optimiser steps are as
+ * in fast/optimizer.py, on one flat vector, in parts of a fixed size that threads share. After
+ * threads.c; compiled once per machine. */
 enum { ADAM, ADAMW, LAPROP, SGD, RMSPROP, RMSPROP_TF };
 
 /* What a group of parameters declares; see Group in fast/optimizer.py. */
@@ -46,7 +47,7 @@ static void square_stretch(void *with, long part, long thread) {
     s->squares[part] = total;
 }
 
-/* The norm, in a pass that computes squares beside what else it does. */
+/* The norm, in a pass that also computes squares. */
 static double norm_by(void (*pass)(void *, long, long), Step *s) {
     const long parts = stretches(s->o->size);
     double squares[parts], total = 0.0;
@@ -72,9 +73,6 @@ static void move_to(const Optimizer *o, const Group *p, long start, long stop) {
     const float tau = (float)p->tau, *w = o->weights;
     float *target = p->target - p->start;
     if (tau == 1.0f)
-        memcpy(target + start, w + start, sizeof(float) * (stop - start));
-    else
-        if (tau == 1.0f)
         memcpy(target + start, w + start, sizeof(float) * (stop - start));
     else
         SIMD for (long i = start; i < stop; i++) target[i] += tau * (w[i] - target[i]);
@@ -213,4 +211,41 @@ static double descend_flushed(Optimizer *o, float *g) {
         if (moves_target(o, p)) move_to(o, p, p->start, p->stop);
     }
     return norm;
+}
+
+void run(Call *c) {
+    uint64_t mode = begin_flush();
+    run_flushed(c);
+    end_flush(mode);
+}
+
+double descend(Optimizer *o, float *g) {
+    uint64_t mode = begin_flush();
+    double norm = descend_flushed(o, g);
+    end_flush(mode);
+    return norm;
+}
+
+/* A gradient and an optimiser step for each part of a batch: samples index[starts[i] ..
+ * starts[i + 1] - 1], or all n without an index. Stops before the step of a part whose output
+ * `watched` exceeds `limit` (-1: never). `outs` [parts][n_outs] gets the outputs of each part (null:
+ * not wanted). Returns the number of steps. */
+int64_t update(Call *c, Optimizer *o, int64_t parts, const int64_t *starts, const int64_t *index,
+               float *norms, int64_t watched, double limit, float *outs, int64_t n_outs) {
+    uint64_t mode = begin_flush();
+    int64_t done = 0;
+    for (; done < parts; done++) {
+        c->index = index ? index + starts[done] : 0;
+        c->n = starts[done + 1] - starts[done];
+        /* A target network that moves is a constant of the gradient that changes. */
+        c->again = done > 0 && !o->has_targets;
+        run_flushed(c);
+        if (outs) memcpy(outs + done * n_outs, c->out, 4 * n_outs);
+        if (watched >= 0 && c->out[watched] > limit) break;
+        norms[done] = (float)descend_flushed(o, c->sums);
+    }
+    c->index = 0;
+    c->again = 0;
+    end_flush(mode);
+    return done;
 }

@@ -49,7 +49,7 @@ NAMES = {
     "f_max": "larger", "f_min": "smaller", "f_sign": "sign", "f_sigmoid": "sigmoid",
     "f_softplus": "softplus",
 }  # fmt: skip
-"""Functions of runtime.c -> those of math.h, or of HELPERS."""
+"""Functions of runtime.h -> those of math.h, or of HELPERS."""
 HELPERS = {
     "dense": """\
 void dense(const float *w, const float *b, const float *x, float *y,

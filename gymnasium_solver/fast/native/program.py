@@ -34,7 +34,7 @@ def n_threads() -> int:
 
 
 class Call(ctypes.Structure):
-    """As in runtime.c."""
+    """As in runtime.h."""
 
     _fields_ = [
         ("n", c_int64), ("index", c_void_p), ("columns", c_void_p), ("tensors", c_void_p),
@@ -62,7 +62,7 @@ class Program:
         self.lowered: Lowered = lower(tape, metas, len(params))
         source = emit(self.lowered)
         self.layout: Layout = source.layout
-        self.compiled = load_compiled(source.text, steps=bool(params))
+        self.compiled = load_compiled(source.text, source.kernels)
         self._run = self.compiled.run
         self._run.argtypes, self._run.restype = [c_void_p], None
         self._tensors = [t.detach() for t in tensors]  # their memory must stay

@@ -1,7 +1,23 @@
-/* A row of a rollout whose policy and environments are both compiled: the policy acts, the
- * environments step, and both read and write the rows of the rollout (native/rows.py). */
+/* Work on rollouts (native/rollout.py). Compiled without fused multiplication and addition, so that
+ * the bits are NumPy's. */
 #include <stdint.h>
 #include <time.h>
+
+/* y[t] = x[t] + carry[t] * y[t + 1] in each of n columns, from the last row to the first. */
+void sum_back(long rows, long n, const double *x, const double *carry, double *y) {
+    for (long t = rows - 1; t >= 0; t--) {
+        const double *own = x + t * n, *share = carry + t * n;
+        double *to = y + t * n;
+        if (t == rows - 1) {
+            for (long i = 0; i < n; i++) to[i] = own[i] + share[i] * 0.0;
+        } else {
+            for (long i = 0; i < n; i++) to[i] = own[i] + share[i] * to[i + n];
+        }
+    }
+}
+
+/* A row of a rollout whose policy and environments are both compiled: the policy acts, the
+ * environments step, and both read and write the rows of the rollout. */
 
 typedef struct {
     char **pointer; /* to the current row of an array */

@@ -1,4 +1,6 @@
-"""Rows of a rollout whose policy and environments are both compiled: one call of C a row (row.c).
+"""Work on rollouts in C (rollout.c).
+
+    y = sum_back(x, carry)      # sums from the end to the start (GAE): the same bits as in NumPy
 
     rows = CompiledRows(program, envs, [obs, noise], [logits, actions, log_prob], arrays)
     rows.begin(done)
@@ -6,27 +8,30 @@
         n_done = rows.collect()
     act_s = rows.end()
 
-Both programs read and write the arrays of the rollout in place: nothing is copied between them.
+A row of a rollout whose policy and environments are both compiled is one call of C. Both programs
+read and write the arrays of the rollout in place: nothing is copied between them.
 """
 
 import ctypes
+import logging
 from collections.abc import Sequence
-from ctypes import c_int64, c_void_p
+from ctypes import c_int64, c_long, c_void_p
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.fast.native.build import CompiledEnvs, load_file
+from gymnasium_solver.errors import Unsupported
+from gymnasium_solver.fast.native.build import ROLLOUT, CompiledEnvs, is_preferred, load_file
 from gymnasium_solver.fast.native.forward import NativeForward
+
+log = logging.getLogger(__name__)
 
 ROWS = ("reward", "terminated", "truncated", "is_first", "valid", "episode_return",
         "episode_length")  # fmt: skip
 
 
 class Row(ctypes.Structure):
-    """As in row.c."""
+    """As in rollout.c."""
 
     _fields_ = [
         ("n", c_int64), ("act", c_void_p), ("call", c_void_p), ("again", c_void_p),
@@ -36,7 +41,7 @@ class Row(ctypes.Structure):
 
 
 class Moving(ctypes.Structure):
-    """As in row.c."""
+    """As in rollout.c."""
 
     _fields_ = [("pointer", c_void_p), ("start", c_void_p), ("bytes", c_int64)]
 
@@ -75,7 +80,10 @@ class CompiledRows:
             *(Moving(pointer, array.ctypes.data, array.strides[0]) for pointer, array in moving)
         )
         row.n_moving, row.moving = len(moving), ctypes.addressof(self._moving)
-        self._begin, self._collect = _functions()
+        library = _library()
+        if library is None:
+            raise Unsupported("no C compiler")
+        self._begin, self._collect = library.begin_rows, library.collect_row
         self._at = _address(row)
 
     def begin(self, done: np.ndarray) -> None:
@@ -107,9 +115,35 @@ def _field(of: ctypes.Structure, name: str) -> int:
     return _address(of) + int(getattr(type(of), name).offset)
 
 
+def sum_back(x: np.ndarray, carry: np.ndarray) -> np.ndarray:
+    """y[t] = x[t] + carry[t] * y[t + 1], arrays [T, N], in float64."""
+    library = _library() if is_preferred() else None
+    if library is None:
+        return sum_back_numpy(x, carry)
+    x, carry = (np.ascontiguousarray(part, np.float64) for part in (x, carry))
+    y = np.empty(x.shape)
+    library.sum_back(*x.shape, x.ctypes.data, carry.ctypes.data, y.ctypes.data)
+    return y
+
+
+def sum_back_numpy(x: np.ndarray, carry: np.ndarray) -> np.ndarray:
+    y = np.empty(x.shape)
+    running = np.zeros(x.shape[1])
+    for t in range(len(x) - 1, -1, -1):
+        running = x[t] + carry[t] * running
+        y[t] = running
+    return y
+
+
 @cache
-def _functions() -> tuple[Any, Any]:
-    library = load_file(Path(__file__).with_name("row.c"), ["-O2"])
-    library.begin_rows.argtypes, library.begin_rows.restype = [c_void_p], None
-    library.collect_row.argtypes, library.collect_row.restype = [c_void_p], c_int64
-    return library.begin_rows, library.collect_row
+def _library() -> ctypes.CDLL | None:
+    try:
+        library = load_file(*ROLLOUT)
+    except Unsupported as error:
+        log.info("rollouts stay in NumPy: %s", error)
+        return None
+    library.sum_back.argtypes = [c_long, c_long, c_void_p, c_void_p, c_void_p]
+    library.begin_rows.argtypes, library.collect_row.argtypes = [c_void_p], [c_void_p]
+    library.sum_back.restype = library.begin_rows.restype = None
+    library.collect_row.restype = c_int64
+    return library
