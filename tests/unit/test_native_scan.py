@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.fast.native import build, rollout
+from gymnasium_solver.fast.native import build
+from gymnasium_solver.fast.native import rollout as in_c
 
 RNG = np.random.default_rng(0)
 
@@ -13,7 +14,7 @@ RNG = np.random.default_rng(0)
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_is_preferred", True)
     if build.can_compile():
-        assert rollout._library() is not None
+        assert in_c._library() is not None
 
 
 def rollout(shape: tuple[int, int]) -> tuple[np.ndarray, ...]:
@@ -42,7 +43,7 @@ def test_gae_has_the_bits_of_numpy(
 def test_sums_of_columns_that_are_not_contiguous(compiled: None) -> None:
     x, carry = RNG.normal(size=(2, 7, 40)).transpose(0, 2, 1)
     before = x.copy(), carry.copy()
-    np.testing.assert_array_equal(scan.sum_back(x, carry), scan.sum_back_numpy(x, carry))
+    np.testing.assert_array_equal(in_c.sum_back(x, carry), in_c.sum_back_numpy(x, carry))
     np.testing.assert_array_equal(x, before[0])
     np.testing.assert_array_equal(carry, before[1])
 
@@ -50,6 +51,6 @@ def test_sums_of_columns_that_are_not_contiguous(compiled: None) -> None:
 def test_without_a_compiler_the_sums_are_numpys(
     compiled: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scan, "_compiled", lambda: None)
+    monkeypatch.setattr(in_c, "_library", lambda: None)
     x, carry = RNG.normal(size=(2, 6, 4))
-    np.testing.assert_array_equal(scan.sum_back(x, carry), scan.sum_back_numpy(x, carry))
+    np.testing.assert_array_equal(in_c.sum_back(x, carry), in_c.sum_back_numpy(x, carry))

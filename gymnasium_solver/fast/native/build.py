@@ -220,13 +220,13 @@ def start_compiling() -> None:
         return
     command = [sys.executable, "-m", "gymnasium_solver.fast.native.build"]
     path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
-    quiet = {
-        "stdin": subprocess.DEVNULL,
-        "stdout": subprocess.DEVNULL,
-        "stderr": subprocess.DEVNULL,
-    }
+    none = subprocess.DEVNULL
     try:
-        _started.append(subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **quiet))
+        _started.append(
+            subprocess.Popen(
+                command, env=os.environ | {"PYTHONPATH": path}, stdin=none, stdout=none, stderr=none
+            )
+        )
     except OSError as error:
         log.info("nothing is compiled ahead: %s", error)
 
