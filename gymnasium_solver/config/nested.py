@@ -1,16 +1,30 @@
-"""Blocks inside a config: `intrinsic: {kind: rnd, ...}`, `interventions: [{...}]`.
+"""Blocks inside a config: `collectors`, `her`, `intrinsic`, `interventions`.
 
 Such a block is a frozen, strict class of fields like the config itself. A problem in it is reported
 in one line that names the key.
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 
-from pydantic import ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    InstanceOf,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from gymnasium_solver.config.blocks import Fields
 from gymnasium_solver.config.explain import explain
+from gymnasium_solver.config.marks import live
+from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule
+from gymnasium_solver.config.types import Block, Count, Float, HiddenDims, NonNegativeInt, whole
+from gymnasium_solver.suggest import did_you_mean
 
 B = TypeVar("B", bound=Fields)
 
@@ -35,3 +49,342 @@ def read_block(cls: type[B], value: Any, shorthand: str | None = None) -> B:
 def dump_block(block: Fields | None) -> dict[str, Any] | None:
     """What a block was set to, without its defaults."""
     return None if block is None else block.model_dump(mode="json", exclude_defaults=True)
+
+
+# ------------------------------------------------------------------------------------------
+# The field `collectors`: actors on a Ray cluster that act while the learner learns.
+#
+# collectors: 4
+# collectors: {n: 8, max_staleness: 1}
+
+
+class Collectors(Fields):
+    backend: Literal["ray"] = "ray"
+    """Actors on the Ray cluster at RAY_ADDRESS, or on one that is started on this machine."""
+    n: Count = 2
+    """How many. Each has n_envs / n of the environments. More: faster where environments are slow,
+    one CPU each."""
+    max_staleness: NonNegativeInt = 0
+    """Updates that the weights of a collector may be behind the learner's. 0: collectors and
+    learner take turns; the run is deterministic and resumes exactly. 1 or more: they work at the
+    same time, and a run depends on how fast each of them is."""
+    cpus: Annotated[Float, Field(gt=0)] = 1.0
+    """CPUs that the cluster reserves for each."""
+
+
+def _collectors(value: Any) -> Collectors | None:
+    if value is None or value is False:
+        return None
+    number = whole(value)
+    if isinstance(number, int) and not isinstance(number, bool):
+        value = {"n": number}
+    if isinstance(value, Mapping) and value.get("backend") == "process":
+        raise ValueError(
+            "backend: process was removed. On one machine use collectors: null and "
+            "vectorization_mode: async, which is faster; backend: ray uses several"
+        )
+    return read_block(Collectors, value)
+
+
+def _dump(block: Collectors | None) -> dict[str, Any] | None:
+    return None if block is None else {"n": block.n, **(dump_block(block) or {})}
+
+
+CollectorsField = Annotated[
+    InstanceOf[Collectors] | None,
+    BeforeValidator(_collectors),
+    PlainSerializer(_dump),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1},
+                {"type": "object"},
+                {"type": "null"},
+            ],
+            "x-expected": "a number of actors, or a block {n: 4, max_staleness: 1}",
+        }
+    ),
+]
+
+
+class CollectorFields(Fields):
+    title = "collectors"
+
+    collectors: CollectorsField = None
+    """Let several actors on a Ray cluster act in the environments for one learner: a number, or a
+    block {n, max_staleness, cpus}. null: the learner's process acts itself."""
+
+
+# ------------------------------------------------------------------------------------------
+# The field `her`: hindsight experience replay, as a config writes it.
+#
+# her: true                        # {strategy: future, k: 4}
+# her: {strategy: final, k: 8}
+
+
+Strategy = Literal["future", "final", "episode"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
+
+
+@dataclass(frozen=True, repr=False)
+class Her:
+    """Which goals take the place of desired ones, and how often."""
+
+    strategy: Strategy = "future"
+    """future: an achieved goal from later in the episode. final: its last. episode: any of it."""
+    k: int = 4
+    """Replaced goals for each one that is kept: a share of k / (k + 1)."""
+
+    @property
+    def share(self) -> float:
+        """Share of the sampled transitions that get another goal."""
+        return self.k / (self.k + 1)
+
+    def __repr__(self) -> str:
+        return f"{{strategy: {self.strategy}, k: {self.k}}}"
+
+
+def _her(value: Any) -> Her | None:
+    if value is None or value is False:
+        return None
+    if value is True:
+        return Her()
+    if isinstance(value, Her):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("expected true, false or {strategy: future, k: 4}")
+    for key in value:
+        if key not in ("strategy", "k"):
+            raise ValueError(f"unknown key {key!r}, expected strategy and k")
+    strategy, k = value.get("strategy", "future"), whole(value.get("k", 4))
+    if strategy not in STRATEGIES:
+        hint = did_you_mean(str(strategy), STRATEGIES)
+        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}. {hint}".strip())
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise ValueError(f"k must be a whole number >= 1, got {k!r}")
+    return Her(strategy, k)
+
+
+HerField = Annotated[
+    InstanceOf[Her] | None,
+    BeforeValidator(_her),
+    PlainSerializer(lambda her: None if her is None else asdict(her)),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "boolean"},
+                {"type": "null"},
+                {
+                    "type": "object",
+                    "properties": {
+                        "strategy": {"enum": list(STRATEGIES)},
+                        "k": {"type": "integer", "minimum": 1},
+                    },
+                    "additionalProperties": False,
+                },
+            ],
+            "x-expected": "true, false or {strategy: future, final or episode, k: a whole number}",
+        }
+    ),
+]
+
+
+# ------------------------------------------------------------------------------------------
+# The field `intrinsic`: a reward for what is new, added to the environment's.
+#
+# intrinsic: rnd
+# intrinsic: {kind: count, coef: {start: 0.1, end: 0}, by: bins, n_bins: 20}
+# intrinsic: {kind: episodic, coef: 0.02}
+
+
+class Intrinsic(Fields):
+    kind: Literal["rnd", "count", "episodic", "episodic_count"]
+    """rnd: error of predicting a random network's output (Burda et al. 2018), new over the whole
+    run. count: 1 / sqrt(visits) of a state, counted over the whole run. episodic: new within the
+    episode, by the nearest states seen in it (as in NGU). episodic_count: 1 / sqrt(visits) of a
+    state, counted within the episode."""
+    coef: NonNegativeSchedule = Schedule.constant(0.1)
+    """Weight of the intrinsic reward. Higher: explores more, follows the task less."""
+    normalize: bool | Literal["auto"] = "auto"
+    """Divide by the running standard deviation of the intrinsic return. auto: for rnd only; the
+    others are within [0, 1] and fade by themselves."""
+    clip: Annotated[Float, Field(gt=0)] | None = 5.0
+    """Clip the intrinsic reward to this value, before `coef`. null: no clipping."""
+    gamma: Annotated[Float, Field(ge=0, le=1)] = 0.99
+    """Discount of the intrinsic return, for `normalize`."""
+    first_visit: bool = False
+    """Reward only the first visit of a state in an episode, so that going back and forth earns
+    nothing."""
+    difference: Annotated[Float, Field(ge=0, le=1)] | None = None
+    """rnd, count: reward the rise of novelty, max(novelty after the step - difference x novelty
+    before it, 0), so that only the way into the unknown pays (NovelD: 0.5, with first_visit). null:
+    the novelty itself."""
+    # --- rnd
+    lr: Annotated[Float, Field(gt=0)] = 1e-4
+    """rnd: learning rate of the predictor. Higher: novelty fades faster."""
+    hidden_dims: HiddenDims = (128, 128)
+    """rnd: hidden layers of both networks, after the convolutions of an image."""
+    embed_dim: Count = 64
+    """rnd, episodic: width of a state's embedding."""
+    batch_size: Count = 256
+    """rnd: samples per gradient step; one pass over each rollout."""
+    # --- states that are counted
+    by: Literal["auto", "exact", "bins", "simhash"] = "auto"
+    """What counts as one state. exact: equal observations. bins: each number in `n_bins` bins.
+    simhash: signs of `n_signs` random projections. auto: exact for whole numbers, bins for up to 8
+    numbers, else simhash."""
+    n_bins: Count = 16
+    """bins: bins per number, over its bounds. More: finer states."""
+    n_signs: Annotated[Count, Field(le=62)] = 24
+    """simhash: projections. More: finer states."""
+    table_bits: Annotated[Count, Field(ge=8, le=24)] = 16
+    """Size of the table of counts: 2^bits entries. States may share an entry."""
+    # --- episodic
+    neighbors: Count = 10
+    """episodic: nearest states compared with."""
+    capacity: Count = 512
+    """episodic: states remembered per environment; older ones of a longer episode are replaced."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.difference is not None and self.kind not in ("rnd", "count"):
+            raise ValueError(
+                f"difference: {self.kind} has no novelty over the whole run; use rnd or count"
+            )
+        return self
+
+
+def _intrinsic(value: Any) -> Intrinsic | None:
+    if value is None or value is False:
+        return None
+    return read_block(Intrinsic, value, shorthand="kind")
+
+
+IntrinsicField = Annotated[
+    InstanceOf[Intrinsic] | None,
+    BeforeValidator(_intrinsic),
+    PlainSerializer(dump_block),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"enum": ["rnd", "count", "episodic", "episodic_count"]},
+                {"type": "object"},
+                {"type": "null"},
+            ],
+            "x-expected": "rnd, count, episodic, episodic_count, or a block {kind: rnd, ...}",
+        }
+    ),
+]
+
+
+class IntrinsicFields(Fields):
+    """For algorithms that can add an intrinsic reward."""
+
+    title = "intrinsic reward"
+
+    intrinsic: Annotated[IntrinsicField, live()] = None
+    """Reward for what is new, added to the environment's reward for learning; scores stay those of
+    the environment. rnd, count, episodic, episodic_count, or a block with more settings. null:
+    none."""
+
+
+# ------------------------------------------------------------------------------------------
+# The field `interventions`: change fields when a metric stalls.
+#
+# interventions:
+#   - {patience: 5, change: {policy_lr: {multiply: 0.5, min: 1e-5}}, max_times: 3}
+#   - {name: explore, patience: 8, cooldown: 4, revert_after: 6, change: {ent_coef: 0.02}}
+
+
+_OPERATIONS = ("multiply", "add")
+_LIMITS = ("min", "max")
+
+
+class Intervention(Fields):
+    name: str = ""
+    """Name in the events. Unset: its place in the list."""
+    metric: str = "val/roll/ep_rew/mean"
+    """Metric that is watched."""
+    mode: Literal["max", "min"] = "max"
+    """Whether a higher or a lower value is an improvement."""
+    patience: Count = 5
+    """Values in a row without an improvement before the change is made."""
+    min_delta: Annotated[Float, Field(ge=0)] = 0.0
+    """Least difference that counts as an improvement."""
+    change: Block
+    """New values by field: a value, {multiply: X} or {add: X}, both with min and max as limits."""
+    cooldown: NonNegativeInt = 0
+    """Values after a change that are not counted as stalled."""
+    max_times: Count | None = 1
+    """How often the change is made. null: without limit."""
+    revert_after: Count | None = None
+    """Return to the old values after this many further values. null: never."""
+    revert_on_improvement: bool = False
+    """Return to the old values as soon as the metric improves."""
+
+    @field_validator("change")
+    @classmethod
+    def _check_change(cls, change: dict[str, Any]) -> dict[str, Any]:
+        if not change:
+            raise ValueError("expected at least one field, such as {policy_lr: {multiply: 0.5}}")
+        for name, rule in change.items():
+            if isinstance(rule, Mapping) and set(rule) & {*_OPERATIONS, *_LIMITS}:
+                _check_rule(name, rule)
+        return change
+
+    def new_values(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The values after the change; `config`: all fields as JSON values."""
+        return {name: _changed(name, rule, config) for name, rule in self.change.items()}
+
+
+def _check_rule(name: str, rule: Mapping[str, Any]) -> None:
+    unknown = [str(key) for key in rule if key not in (*_OPERATIONS, *_LIMITS)]
+    if unknown or sum(key in rule for key in _OPERATIONS) != 1:
+        raise ValueError(f"{name}: expected {{multiply: X}} or {{add: X}}, with min and max")
+    for key, value in rule.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{name}: {key} must be a number, not {value!r}")
+
+
+def _changed(name: str, rule: Any, config: Mapping[str, Any]) -> Any:
+    if not (isinstance(rule, Mapping) and set(rule) & set(_OPERATIONS)):
+        return rule
+    old = config.get(name)
+    if old is None or isinstance(old, bool | list):
+        raise ValueError(f"{name} is {old!r}, which cannot be multiplied or added to")
+    factor, plus = rule.get("multiply", 1.0), rule.get("add", 0.0)
+    low, high = rule.get("min", -float("inf")), rule.get("max", float("inf"))
+    new = Schedule.parse(old).scaled(factor, plus).limited(low, high).dump()
+    return round(new) if isinstance(old, int) and isinstance(new, float) else new
+
+
+def _intervention(value: Any) -> list[Intervention]:
+    if isinstance(value, Mapping):
+        value = [value]
+    if not isinstance(value, list | tuple):
+        raise ValueError("expected a list of {patience: N, change: {field: ...}}")
+    rules = []
+    for place, item in enumerate(value):
+        try:
+            rule = read_block(Intervention, item)
+        except ValueError as error:
+            raise ValueError(f"entry {place + 1}: {error}") from None
+        rules.append(rule if rule.name else rule.model_copy(update={"name": str(place + 1)}))
+    names = [rule.name for rule in rules]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two entries have the same name: {', '.join(names)}")
+    return rules
+
+
+Interventions = Annotated[
+    list[InstanceOf[Intervention]],
+    BeforeValidator(_intervention),
+    PlainSerializer(lambda rules: [rule.model_dump(exclude_defaults=True) for rule in rules]),
+    WithJsonSchema(
+        {
+            "type": "array",
+            "items": {"type": "object"},
+            "x-expected": "a list of {patience: N, change: {field: value or {multiply: X}}}",
+        }
+    ),
+]

@@ -31,11 +31,8 @@ from gymnasium_solver.config.blocks import (
     StopFields,
     SystemFields,
 )
-from gymnasium_solver.config.collectors import CollectorFields
 from gymnasium_solver.config.curriculum import CurriculumFields
 from gymnasium_solver.config.explain import explain
-from gymnasium_solver.config.interventions import Interventions
-from gymnasium_solver.config.intrinsic import IntrinsicFields
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.learner_blocks import (
     ActorCriticFields,
@@ -49,6 +46,7 @@ from gymnasium_solver.config.learner_blocks import (
     SdeFields,
     ValueHeadFields,
 )
+from gymnasium_solver.config.nested import CollectorFields, Interventions, IntrinsicFields
 from gymnasium_solver.config.schedule import Schedule, at_start
 from gymnasium_solver.config.types import (
     DEEPEST,

@@ -2,7 +2,7 @@
 
 Differences from PyYAML's defaults: 1e-3 and 1e5 are numbers; only true and false are booleans, so
 `off` is text; dates and 1:30 are text; a key given twice is an error that names both lines. Size,
-depth and the number of values after expanding aliases are limited (config/yaml_limits.py).
+depth and the number of values after expanding aliases are limited.
 `${name}` is replaced by its value in `fill` anywhere in the file, before the text is parsed.
 """
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 
-from gymnasium_solver.config.yaml_limits import MOST_CHARACTERS, check_limits
 from gymnasium_solver.errors import ConfigError
 
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
@@ -92,8 +91,9 @@ def _construct_bool(loader: Any, node: yaml.ScalarNode) -> bool:
     return bool(text.lower() == "true")
 
 
-def _error(problem: str, node: yaml.Node) -> yaml.constructor.ConstructorError:
-    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+def _error(problem: str, at: yaml.Node | yaml.Event) -> yaml.constructor.ConstructorError:
+    mark: Any = at.start_mark
+    return yaml.constructor.ConstructorError(None, None, problem, mark)
 
 
 def _cut(text: str) -> str:
@@ -208,3 +208,140 @@ def unfilled(data: Any) -> Iterator[str]:
     elif isinstance(data, list):
         for item in data:
             yield from unfilled(item)
+
+
+# ------------------------------------------------------------------------------------------
+# Limits on YAML documents, checked on the parser's events before any tree is built.
+#
+# A few lines of aliases can expand to billions of values, and a deeply nested document overflows
+# the stack. The events are a flat stream, so checking them is safe whatever the document holds.
+
+
+MOST_CHARACTERS = 1_000_000
+DEEPEST = 50
+"""Levels of nesting. Shipped configs have up to 6."""
+MOST_VALUES = 100_000
+"""Scalars, lists and blocks, with every alias counted as what it stands for."""
+
+
+def check_limits(text: str, loader_class: Any) -> None:
+    """YAMLError if the document is too long, too deep, refers to itself or expands too far."""
+    if len(text) > MOST_CHARACTERS:
+        raise yaml.YAMLError(f"the text is longer than {MOST_CHARACTERS:,} characters")
+    open_blocks: list[_Block] = [_Block(None)]
+    sizes: dict[str, int] = {}  # of what each anchor stands for
+    loader = loader_class(text)
+    try:
+        while (event := loader.get_event()) is not None:
+            _follow(event, open_blocks, sizes)
+            if isinstance(event, yaml.StreamEndEvent):
+                return
+    finally:
+        loader.dispose()
+
+
+class _Block:
+    """A list or block that is being read, and the values in it so far."""
+
+    def __init__(self, anchor: str | None):
+        self.anchor, self.size = anchor, 1
+
+
+def _follow(event: yaml.Event, open_blocks: list[_Block], sizes: dict[str, int]) -> None:
+    if isinstance(event, yaml.CollectionStartEvent):
+        if len(open_blocks) > DEEPEST:
+            raise _error(f"nested more than {DEEPEST} levels deep", event)
+        open_blocks.append(_Block(event.anchor))
+        return
+    if isinstance(event, yaml.CollectionEndEvent):
+        block = open_blocks.pop()
+        size, anchor = block.size, block.anchor
+    elif isinstance(event, yaml.ScalarEvent):
+        size, anchor = 1, event.anchor
+    elif isinstance(event, yaml.AliasEvent):
+        if any(block.anchor == event.anchor for block in open_blocks):
+            raise _error(f"*{event.anchor} refers to the block that it is in", event)
+        # An unknown name fails later, when the value is built.
+        size, anchor = sizes.get(str(event.anchor), 1), None
+    else:
+        return
+    if anchor is not None:
+        sizes[anchor] = size
+    open_blocks[-1].size += size
+    if open_blocks[-1].size > MOST_VALUES:
+        raise _error(f"more than {MOST_VALUES:,} values, with aliases expanded", event)
+
+
+# ------------------------------------------------------------------------------------------
+# Line numbers of the fields in a config file, for messages.
+#
+#     lines = field_lines(text)
+#     lines.find("ppo", ("env_wrappers", 0, "scale"))      # 12; None if it is not in the file
+#
+# A field of a variant may stand in the variant's block, in a block merged by `<<`, in `_base` or at
+# the top of the file; the first of these counts, as in `ConfigFile.section`.
+
+
+FieldPath = tuple[str | int, ...]
+
+
+class FieldLines:
+    def __init__(self, root: yaml.Node | None) -> None:
+        self._top = root
+
+    def find(self, variant: str | None, path: FieldPath) -> int | None:
+        """The line of a field, or of the innermost part of `path` that the file has; None if the
+        field is not in it."""
+        for block in self._blocks(variant):
+            if path and (found := _value(block, path[0])) is not None:
+                line, node = found
+                return _innermost(node, path[1:], line)
+        return None
+
+    def variant(self, name: str) -> int | None:
+        """The line in which a variant begins."""
+        found = _value(self._top, name)
+        return None if found is None else found[0]
+
+    def _blocks(self, variant: str | None) -> Iterator[yaml.Node | None]:
+        if variant is not None:
+            own = _value(self._top, variant)
+            yield own[1] if own else None
+        yield self._top
+        base = _value(self._top, "_base")
+        yield base[1] if base else None
+
+
+def field_lines(text: str) -> FieldLines:
+    """The lines of a text that parses."""
+    return FieldLines(compose_yaml(text))
+
+
+def _innermost(node: yaml.Node, path: FieldPath, line: int) -> int:
+    for key in path:
+        found = _value(node, key)
+        if found is None:
+            break
+        line, node = found
+    return line
+
+
+def _value(node: yaml.Node | None, key: str | int) -> tuple[int, yaml.Node] | None:
+    """Line and value of a key in a mapping (merged blocks included) or of an entry of a list."""
+    if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+        if key < len(node.value):
+            entry = node.value[key]
+            return entry.start_mark.line + 1, entry
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    for name, value in node.value:
+        if isinstance(name, yaml.ScalarNode) and name.value == str(key):
+            return name.start_mark.line + 1, value
+    for name, value in node.value:
+        if isinstance(name, yaml.ScalarNode) and name.value == "<<":
+            merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
+            for block in merged:
+                if (found := _value(block, key)) is not None:
+                    return found
+    return None

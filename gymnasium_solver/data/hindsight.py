@@ -16,7 +16,7 @@ has no compute_terminated keeps its terminations.
 
 import numpy as np
 
-from gymnasium_solver.config.her import Her
+from gymnasium_solver.config.nested import Her
 from gymnasium_solver.data.ring import Ring
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions

@@ -11,12 +11,11 @@ from gymnasium_solver.nets.blocks import HIDDEN_GAIN
 from gymnasium_solver.nets.branches import VALUE, KeepTask, outputs_of
 from gymnasium_solver.nets.encoder import Encoded, TensorObs
 from gymnasium_solver.nets.features import Features, encoder_for
-from gymnasium_solver.nets.heads import CriticHead, ScalarHead
+from gymnasium_solver.nets.heads import CriticHead, ScalarHead, ValueScale
 from gymnasium_solver.nets.network import Network, named_dims
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
 from gymnasium_solver.nets.sde import SdeHead
-from gymnasium_solver.nets.value_scale import ValueScale
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree

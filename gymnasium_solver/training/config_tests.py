@@ -20,9 +20,7 @@ import numpy as np
 
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.schema import Config, canonical
-from gymnasium_solver.config.yaml_file import read_text, unfilled
-from gymnasium_solver.config.yaml_lines import Path as FieldPath
-from gymnasium_solver.config.yaml_lines import field_lines
+from gymnasium_solver.config.yaml_file import FieldPath, field_lines, read_text, unfilled
 from gymnasium_solver.envs.make import check_env_id, env_from_config
 from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.errors import (

@@ -24,9 +24,9 @@ import torch
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.find import read_config_file
-from gymnasium_solver.config.interventions import Intervention
 from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
 from gymnasium_solver.config.marks import check_live
+from gymnasium_solver.config.nested import Intervention
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import value_text
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError

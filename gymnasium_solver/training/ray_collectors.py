@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gymnasium_solver.algos.agent import Agent
-from gymnasium_solver.config.collectors import Collectors
 from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.config.nested import Collectors
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv

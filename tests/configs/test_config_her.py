@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.config.her import Her
 from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.config.nested import Her
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.prepare import build_config, load_config

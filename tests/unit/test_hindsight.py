@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from gymnasium_solver.config.her import STRATEGIES, Her
+from gymnasium_solver.config.nested import STRATEGIES, Her
 from gymnasium_solver.data.hindsight import Hindsight, with_achieved_goals
 from gymnasium_solver.data.memory import Memory, Sample
 from gymnasium_solver.data.replay import Replay

@@ -11,7 +11,7 @@ from torch import nn
 from gymnasium_solver.algos.advantages import AdvantageScale
 from gymnasium_solver.algos.policy_loss import adapted, evaluate_actions
 from gymnasium_solver.algos.ppo import ppo_loss
-from gymnasium_solver.nets.value_scale import ValueScale
+from gymnasium_solver.nets.heads import ValueScale
 from tests.unit.test_learner_state import (
     DISCRETE,
     acted,

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from gymnasium_solver.config.blocks import Fields
-from gymnasium_solver.config.her import HerField
 from gymnasium_solver.config.marks import live, searched
+from gymnasium_solver.config.nested import HerField
 from gymnasium_solver.config.schedule import (
     EXPECTED,
     NonNegativeSchedule,

@@ -1,4 +1,4 @@
-"""Intrinsic reward: what is added to the rewards of a rollout (config/intrinsic.py).
+"""Intrinsic reward: what is added to the rewards of a rollout (config/nested.py).
 
 The reward of a step is for the state it leads to. It joins the environment's reward before
 advantages or targets are computed, so one critic learns both; the RND paper has a critic for each,
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.extensions.extension import Extension, Host
-from gymnasium_solver.config.intrinsic import Intrinsic
+from gymnasium_solver.config.nested import Intrinsic
 from gymnasium_solver.data.novelty import (
     EpisodeMemory,
     EpisodeVisits,
