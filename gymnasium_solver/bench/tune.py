@@ -8,7 +8,12 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from gymnasium_solver.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gymnasium_solver.config.schema import Config
 
 TASK = "gymnasium_solver.bench.tune:measure"
 ENGINES = ("envpool", "vector", "sync", "async")
@@ -85,3 +90,19 @@ def best(speeds: Sequence[Speed], n_envs: int | None = None) -> Speed | None:
     """The fastest case, among those with `n_envs` environments if given."""
     known = [s for s in speeds if s.steps_per_s and n_envs in (None, s.case.n_envs)]
     return max(known, key=lambda speed: speed.steps_per_s or 0.0, default=None)
+
+
+def tuned(config: "Config", speeds: Sequence[Speed]) -> dict[str, Any]:
+    """The fields of the config with the fastest case, and a rollout of the same size."""
+    from gymnasium_solver.config.load import config_dict
+
+    rows = getattr(config, "n_steps", None)
+    size = None if rows is None else rows * config.n_envs
+    top = best([s for s in speeds if size is None or size % s.case.n_envs == 0])
+    if top is None:
+        raise ConfigError("nothing was measured, so nothing is written")
+    data = config_dict(config)
+    data |= {"vectorization_mode": top.case.engine, "n_envs": top.case.n_envs}
+    if size is not None:
+        data["n_steps"] = size // top.case.n_envs
+    return data

@@ -1,17 +1,11 @@
 """Verbs that measure this machine: `bench` and `tune-envs`."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli.field_flags import changes_of, field_verb, load_target
+from gymnasium_solver.cli import output as out
+from gymnasium_solver.cli.field_flags import changes_of, field_verb, load_target, needed_target
 from gymnasium_solver.cli.flags import Args, UsageError, verb
-from gymnasium_solver.cli.tables import make_console, plain_table, print_table, tell
 from gymnasium_solver.paths import output_file, write_output
-
-if TYPE_CHECKING:
-    from gymnasium_solver.bench.tune import Speed
-    from gymnasium_solver.config.schema import Config
 
 LONGEST_S = 60.0  # of a case of `tune-envs`
 
@@ -64,7 +58,7 @@ def bench(args: Args) -> None:
     options = Options(repeats=repeats, quick=args.quick, tasks=tuple(args.tasks), **pythons)
     home = ROOT if IN_CHECKOUT else Path()
     folder = "build/bench" if args.quick else "benchmarks/results" if IN_CHECKOUT else "bench"
-    out = Path(args.out) if args.out else home / folder
+    results = Path(args.out) if args.out else home / folder
     published = IN_CHECKOUT and not args.quick and not args.out
     # The command that repeats this measurement, without this machine's paths.
     words = ["gsolve bench", *["--quick"] * args.quick]
@@ -73,12 +67,13 @@ def bench(args: Args) -> None:
     result = report.run(
         parts,
         options,
-        out,
+        results,
         args.name or "_".join(["quick" if args.quick else "speed", *args.tasks]),
-        images=ROOT / "docs/images" if published else out,
+        images=ROOT / "docs/images" if published else results,
         command=" ".join([*words, f"--repeats {repeats}"]),
     )
-    tell(args, result, lambda: print(report.markdown(result)))
+    if not out.told_json(args, result):
+        print(report.markdown(result))
 
 
 TUNE_HELP = """\
@@ -104,103 +99,59 @@ examples:
   gsolve tune-envs HalfCheetah-v5:ppo --try-envs 8 16 --threads 1 2 4 --write tuned.yaml"""
 
 
-@field_verb("tune-envs", TUNE_HELP)
+@field_verb(TUNE_HELP)
 def tune_envs(args: Args) -> int:
-    if args.help or not args.words:
-        print(TUNE_HELP)
-        return 0 if args.help else 2
-    if len(args.words) > 1:
-        raise UsageError(f"expected one config, got {', '.join(args.words)}")
-    target = args.words[0]
-    config = load_target(args, target)
-    output = None if args.write is None else _output(args.write)
-    speeds = _run_cases(args, target, config)
-    tell(args, lambda: _facts(speeds, config), lambda: _print_speeds(speeds, config, target))
-    if output is not None:
-        write(config, speeds, output)
-        print(f"wrote {output}; train it with gsolve train {output}")
-    return 0 if any(speed.steps_per_s for speed in speeds) else 1
-
-
-def _run_cases(args: Args, target: str, config: "Config") -> "list[Speed]":
-    """Measure every case, one after the other."""
     from gymnasium_solver.backends.isolated import run_isolated
-    from gymnasium_solver.bench.tune import ENGINES, TASK, Case, Speed, cases
+    from gymnasium_solver.bench import tune
     from gymnasium_solver.config.cpus import cpu_count
+    from gymnasium_solver.config.yaml_file import dump_yaml
 
+    target = needed_target(args)
+    config = load_target(args, target)
     n = config.n_envs
-    n_envs = args.try_envs or sorted({max(1, n // 2), n, 2 * n})
-    threads = args.threads or sorted({1, cpu_count()})
-    engines = args.engines or list(ENGINES)
-    if unknown := [name for name in engines if name not in ENGINES]:
-        raise UsageError(f"--engines {unknown[0]}: expected {', '.join(ENGINES)}")
-    span_s = args.seconds or 0.5
+    span_s, engines = args.seconds or 0.5, args.engines or list(tune.ENGINES)
+    if unknown := [name for name in engines if name not in tune.ENGINES]:
+        raise UsageError(f"--engines {unknown[0]}: expected {', '.join(tune.ENGINES)}")
     if span_s > LONGEST_S:
         raise UsageError(f"--seconds {span_s:g}: expected at most {LONGEST_S:g}")
+    output = None
+    if args.write is not None:
+        if not args.write.endswith((".yaml", ".yml")):
+            raise UsageError(f"--write {args.write}: expected a .yaml file")
+        output = output_file(args.write, "the config")
+        if output.exists():
+            raise UsageError(f"--write {args.write}: the file exists; choose another name")
     overrides, fill = changes_of(args)
     job = {"target": target, "overrides": {**fill, **overrides}, "seconds": span_s}
-    items = [{**job, **vars(case)} for case in cases(n_envs, engines, threads)]
-    found = []
-    for outcome in run_isolated(TASK, items, jobs=1, timeout_s=60 + 4 * span_s):
-        item = outcome.item
-        case = Case(item["engine"], item["n_envs"], item["threads"])
-        found.append(Speed(case, outcome.value, outcome.error or ""))
-    return found
-
-
-def _output(name: str) -> Path:
-    if not name.endswith((".yaml", ".yml")):
-        raise UsageError(f"--write {name}: expected a .yaml file")
-    path = output_file(name, "the config")
-    if path.exists():
-        raise UsageError(f"--write {name}: the file exists; choose another name")
-    return path
-
-
-def _facts(speeds: "Sequence[Speed]", config: "Config") -> dict[str, Any]:
-    from gymnasium_solver.bench.tune import best
-
-    top, here = best(speeds), best(speeds, config.n_envs)
-    return {
+    n_envs = args.try_envs or sorted({max(1, n // 2), n, 2 * n})
+    cases = tune.cases(n_envs, engines, args.threads or sorted({1, cpu_count()}))
+    items = [{**job, **vars(case)} for case in cases]
+    found = {}
+    for outcome in run_isolated(tune.TASK, items, jobs=1, timeout_s=60 + 4 * span_s):
+        case = tune.Case(*(outcome.item[name] for name in ("engine", "n_envs", "threads")))
+        found[case] = tune.Speed(case, outcome.value, outcome.error or "")
+    speeds = [found[case] for case in cases]
+    top, here = tune.best(speeds), tune.best(speeds, n)
+    table = out.table("engine", ">envs", ">threads", ">steps/s", "")
+    for speed in sorted(speeds, key=lambda s: -(s.steps_per_s or 0.0)):
+        mark = "fastest" if speed is top else "fastest for this config" if speed is here else ""
+        case = speed.case
+        rate = "-" if speed.steps_per_s is None else f"{speed.steps_per_s:,.0f}"
+        threads = str(case.threads) if case.engine == "envpool" else ""
+        table.add_row(case.engine, str(case.n_envs), threads, rate, speed.error or mark)
+    advice = []
+    if here is not None:
+        is_threaded = here.case.engine == "envpool"
+        cpus = f"GSOLVE_CPUS={here.case.threads} " if is_threaded else ""
+        command = f"{cpus}gsolve train {target} --vectorization-mode {here.case.engine}"
+        advice = [f"with its {n} environments: {command}"]
+    data = {
         "cases": [speed.to_dict() for speed in speeds],
         "fastest": top.to_dict() if top else None,
         "fastest_for_config": here.to_dict() if here else None,
     }
-
-
-def _print_speeds(speeds: "Sequence[Speed]", config: "Config", target: str) -> None:
-    from gymnasium_solver.bench.tune import best
-
-    console = make_console()
-    table = plain_table("engine", ">envs", ">threads", ">steps/s", "")
-    top, here = best(speeds), best(speeds, config.n_envs)
-    for speed in sorted(speeds, key=lambda s: -(s.steps_per_s or 0.0)):
-        mark = "fastest" if speed is top else "fastest for this config" if speed is here else ""
-        case = speed.case
-        shown = "-" if speed.steps_per_s is None else f"{speed.steps_per_s:,.0f}"
-        threads = str(case.threads) if case.engine == "envpool" else ""
-        table.add_row(case.engine, str(case.n_envs), threads, shown, speed.error or mark)
-    print_table(console, table)
-    if here is not None:
-        text = f"gsolve train {target} --vectorization-mode {here.case.engine}"
-        if here.case.engine == "envpool":
-            text = f"GSOLVE_CPUS={here.case.threads} {text}"
-        console.print(f"with its {config.n_envs} environments: {text}", markup=False)
-
-
-def write(config: "Config", speeds: "Sequence[Speed]", path: Path) -> None:
-    """The config with the fastest case, and a rollout of the same size."""
-    from gymnasium_solver.bench.tune import best
-    from gymnasium_solver.config.load import config_dict
-    from gymnasium_solver.config.yaml_file import dump_yaml
-
-    rows = getattr(config, "n_steps", None)
-    size = None if rows is None else rows * config.n_envs
-    top = best([s for s in speeds if size is None or size % s.case.n_envs == 0])
-    if top is None:
-        raise UsageError("nothing was measured, so nothing is written")
-    data = config_dict(config)
-    data |= {"vectorization_mode": top.case.engine, "n_envs": top.case.n_envs}
-    if size is not None:
-        data["n_steps"] = size // top.case.n_envs
-    write_output(path, "the config", dump_yaml(data))
+    out.tell(args, data, table, *advice)
+    if output is not None:
+        write_output(output, "the config", dump_yaml(tune.tuned(config, speeds)))
+        print(f"wrote {output}; train it with gsolve train {output}")
+    return 0 if top else 1

@@ -6,16 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
-from gymnasium_solver.cli.tables import GREY, make_console, plain_table, print_table, tell
 from gymnasium_solver.paths import cannot_write_file, output_file, user_path
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.resolve import resolve_run
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.compare import Comparison
-    from gymnasium_solver.experiments.groups import Group
-    from gymnasium_solver.runs.plots import Curves
 
 FORMATS = (".png", ".svg", ".pdf", ".csv", ".md", ".json")
 X_LABELS = {"env_steps": "env steps", "wall_s": "seconds of training"}
@@ -44,54 +42,48 @@ def compare_runs(args: Args) -> None:
             raise UsageError(f"cannot write {path}; expected one of {', '.join(FORMATS)}")
 
     from gymnasium_solver.experiments.compare import compare
+    from gymnasium_solver.experiments.comparison_report import csv_text, markdown
     from gymnasium_solver.experiments.groups import group_runs
 
     groups = group_runs(args.runs, root_of(args))
     comparison = compare(groups)
     for path in outputs:
-        _write_comparison(path, comparison, groups, args.x)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            match path.suffix.lower():
+                case ".csv":
+                    path.write_text(csv_text(comparison))
+                case ".md":
+                    path.write_text(markdown(comparison))
+                case ".json":
+                    text = json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False)
+                    path.write_text(text + "\n")
+                case _:
+                    from gymnasium_solver.experiments.curve_pictures import draw
+
+                    draw(groups, path, args.x, over=comparison.over_environments)
+        except OSError as error:
+            raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
     data = comparison.to_dict() | {"files": [str(path) for path in outputs]}
-    tell(args, data, lambda: print_comparison(comparison, outputs))
+    if not out.told_json(args, data):
+        print_comparison(comparison, outputs)
 
 
 def print_comparison(comparison: "Comparison", outputs: Sequence[Path] = ()) -> None:
     from gymnasium_solver.experiments.comparison_report import HEADS, notes, rows
 
-    console = make_console()
+    console = out.make_console()
     heads = [HEADS[0], *(f">{head}" for head in HEADS[1:])]
-    print_table(console, plain_table(*heads, rows=rows(comparison.groups)))
+    console.print(out.table(*heads, rows=rows(comparison.groups)))
     for line in notes(comparison):
-        console.print(line, markup=False)
+        console.print(line)
     if comparison.differences:
         fields = ", ".join(list(comparison.differences)[:MOST_FIELDS])
         more = len(comparison.differences) - MOST_FIELDS
         tail = f" and {more} more" if more > 0 else ""
-        console.print(f"fields that differ: {fields}{tail}", style=GREY, markup=False)
+        console.print(f"fields that differ: {fields}{tail}", style=out.GREY)
     for path in outputs:
-        console.print(str(path), markup=False)
-
-
-def _write_comparison(
-    path: Path, comparison: "Comparison", groups: "Sequence[Group]", x: str
-) -> None:
-    from gymnasium_solver.experiments.comparison_report import csv_text, markdown
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        match path.suffix.lower():
-            case ".csv":
-                path.write_text(csv_text(comparison))
-            case ".md":
-                path.write_text(markdown(comparison))
-            case ".json":
-                text = json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False)
-                path.write_text(text + "\n")
-            case _:
-                from gymnasium_solver.experiments.comparison_report import draw
-
-                draw(groups, path, x, over=comparison.over_environments)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
+        console.print(str(path))
 
 
 @verb("""
@@ -116,52 +108,41 @@ examples:
   gsolve plot EXPERIMENT -o bands.png --smooth 5 --x wall_s
 """)
 def plot(args: Args) -> None:
-    from gymnasium_solver.runs.plots import choose_panels, draw, read_curves
+    from gymnasium_solver.experiments.experiment import FOLDER, find
+    from gymnasium_solver.experiments.statistics import moving_average
+    from gymnasium_solver.runs import plots
     from gymnasium_solver.runs.query import get_run
+    from gymnasium_solver.runs.run import is_run
 
     root = root_of(args)
-    if args.bands or _names_experiment(args.runs, root):
+    named = [ref for ref in args.runs if not ref.startswith("@") and not is_run(root / ref)]
+    is_experiment = (root / FOLDER).is_dir() and any(find(ref, root) for ref in named)
+    if args.bands or is_experiment:
         _plot_bands(args, root)
         return
-    curves = [_smoothed(read_curves(ref, root, args.x), args.smooth) for ref in args.runs]
-    panels = choose_panels(curves, args.metric)
+    curves = [plots.read_curves(ref, root, args.x) for ref in args.runs]
+    if args.smooth > 1:  # without the spread of evaluations
+        for i, run in enumerate(curves):
+            averages = {
+                name: moving_average([y for _, y in points], args.smooth)
+                for name, points in run.series.items()
+                if name != plots.SPREAD
+            }
+            places = {name: [x for x, _ in run.series[name]] for name in averages}
+            series = {n: list(zip(places[n], averages[n], strict=True)) for n in averages}
+            curves[i] = replace(run, series=series)
+    panels = plots.choose_panels(curves, args.metric)
     folder = Path(get_run(args.runs[0], root).path)
     default = folder / "curves.png" if len(curves) == 1 else Path("compare.png")
     output = output_file(args.output or default, "the image", create_folder=True)
-    draw(curves, panels, output, X_LABELS[args.x])
+    plots.draw(curves, panels, output, X_LABELS[args.x])
     data = {"path": str(output), "runs": [curve.id for curve in curves], "panels": panels}
-    tell(args, data, printable(output))
-
-
-def _smoothed(run: "Curves", window: int) -> "Curves":
-    """Moving averages over `window` points, without the spread of evaluations."""
-    if window == 1:
-        return run
-    from gymnasium_solver.experiments.statistics import moving_average
-    from gymnasium_solver.runs.plots import SPREAD
-
-    series = {}
-    for name, points in run.series.items():
-        if name != SPREAD:
-            values = moving_average([y for _, y in points], window)
-            series[name] = list(zip([x for x, _ in points], values, strict=True))
-    return replace(run, series=series)
-
-
-def _names_experiment(refs: Sequence[str], root: Path) -> bool:
-    from gymnasium_solver.experiments.experiment import FOLDER, find
-    from gymnasium_solver.runs.run import is_run
-
-    if not (root / FOLDER).is_dir():
-        return False
-    return any(
-        not ref.startswith("@") and not is_run(root / ref) and find(ref, root) for ref in refs
-    )
+    out.tell(args, data, printable(output))
 
 
 def _plot_bands(args: Args, root: Path) -> None:
     """Groups of seeds with bands, one panel per environment."""
-    from gymnasium_solver.experiments.comparison_report import draw
+    from gymnasium_solver.experiments.curve_pictures import draw
     from gymnasium_solver.experiments.groups import VAL, group_runs
     from gymnasium_solver.runs.curves import logged_names
     from gymnasium_solver.runs.plots import match_metric
@@ -185,7 +166,7 @@ def _plot_bands(args: Args, root: Path) -> None:
         raise cannot_write_file("the image", output, error) from error
     ids, labels = [m.summary.id for m in members], [group.label for group in groups]
     data = {"path": str(output), "runs": ids, "groups": labels, "panels": [metric]}
-    tell(args, data, printable(output))
+    out.tell(args, data, printable(output))
 
 
 @verb("""
@@ -220,4 +201,4 @@ def report(args: Args) -> None:
         paths = [output_file(output or "report.html", "the report", create_folder=True)]
         write_page(paths[0], runs)
     data = {"paths": [str(path) for path in paths], "runs": [run.id for run in runs]}
-    tell(args, data, "\n".join(printable(path) for path in paths))
+    out.tell(args, data, *paths)

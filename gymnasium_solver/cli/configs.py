@@ -7,39 +7,27 @@ import textwrap
 from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.field_flags import (
     as_flag,
     changes_of,
     field_verb,
     load_target,
-    target_of,
+    needed_target,
 )
 from gymnasium_solver.cli.flags import Args, UsageError, verb
-from gymnasium_solver.cli.tables import (
-    GREY,
-    ORANGE,
-    make_console,
-    plain_table,
-    print_json,
-    print_table,
-    tell,
-)
 from gymnasium_solver.config.field_groups import field_groups
-from gymnasium_solver.config.find import ConfigEntry, find_configs
+from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.paths import write_output
 from gymnasium_solver.printable import printable, printable_lines
-
-if TYPE_CHECKING:
-    from gymnasium_solver.nets.describe import LayerRow
 
 NARROW = 100  # columns: below, descriptions have lines of their own
 LONGEST_VALUE, FLAG_WIDTH = 24, 33
@@ -64,48 +52,39 @@ examples:
 def list_configs(args: Args) -> int:
     """Exit code 1 if none matches."""
     entries = find_configs(args.filter)
-    if args.json:
-        data = [{name: getattr(one, name) for name in FACTS} for one in entries]
-        paths = [{"path": str(one.path)} for one in entries]
-        print_json([one | path for one, path in zip(data, paths, strict=True)])
-    elif not entries:
+    data = [{name: getattr(entry, name) for name in FACTS} for entry in entries]
+    paths = [{"path": str(entry.path)} for entry in entries]
+    if out.told_json(args, [one | path for one, path in zip(data, paths, strict=True)]):
+        return 0 if entries else 1
+    if not entries:
         what = f"no config matches '{args.filter}'" if args.filter else "there are no configs"
-        make_console(stderr=True).print(f"{what}. gsolve list shows all", markup=False)
-    else:
-        console = make_console()
-        (_print_stacked if console.width < NARROW else _print_columns)(console, entries)
-        console.print(f"\ngsolve train {_example(entries).name}", style=GREY)
-    return 0 if entries else 1
-
-
-def _example(entries: list[ConfigEntry]) -> ConfigEntry:
-    """What a reader would try first: PPO of a config that is not part of an ablation."""
-    tuned = [entry for entry in entries if entry.suite != "ablations"] or entries
-    return next((entry for entry in tuned if entry.variant == "ppo"), tuned[0])
-
-
-def _print_columns(console: Console, entries: list[ConfigEntry]) -> None:
-    table = plain_table("=config", "algorithm", "description")
+        out.complain(f"{what}. gsolve list shows all")
+        return 1
+    console = out.make_console()
+    table = out.table("=config", "algorithm", "description")
     for i, (suite, group) in enumerate(groupby(entries, key=lambda entry: entry.suite)):
-        if i:
-            table.add_row()
-        table.add_row(Text(suite or "your own", style="bold"))
-        for entry in group:
-            table.add_row(Text(f"  {entry.name}"), entry.algo_id, Text(entry.description))
-    print_table(console, table)
-
-
-def _print_stacked(console: Console, entries: list[ConfigEntry]) -> None:
-    """Each description once, below the configs that share it."""
-    for i, (suite, group) in enumerate(groupby(entries, key=lambda entry: entry.suite)):
-        console.print(Text(("\n" if i else "") + (suite or "your own"), style="bold"))
+        title = suite or "your own"
+        if console.width >= NARROW:
+            if i:
+                table.add_row()
+            table.add_row(Text(title, style="bold"))
+            for entry in group:
+                table.add_row(Text(f"  {entry.name}"), entry.algo_id, Text(entry.description))
+            continue
+        console.print("\n" * bool(i) + title, style="bold")
         for description, alike in groupby(group, key=lambda entry: entry.description):
             for entry in alike:
                 tells_algo = (entry.variant or "").startswith(entry.algo_id)
-                own = "" if tells_algo else f"  ({entry.algo_id})"
-                console.print(Text(f"  {entry.name}{own}"), soft_wrap=True)
-            for line in textwrap.wrap(description, console.width - 6):
-                console.print(Text(f"      {line}", style=GREY))
+                console.say(f"  {entry.name}" + ("" if tells_algo else f"  ({entry.algo_id})"))
+            for line in textwrap.wrap(description, console.width - 6):  # once for all of them
+                console.print(f"      {line}", style=out.GREY)
+    if table.row_count:
+        console.print(table)
+    # What a reader would try first: PPO of a config that is not part of an ablation.
+    tuned = [entry for entry in entries if entry.suite != "ablations"] or entries
+    example = next((entry for entry in tuned if entry.variant == "ppo"), tuned[0])
+    console.print(f"\ngsolve train {example.name}", style=out.GREY)
+    return 0
 
 
 SHOW_HELP = """\
@@ -131,45 +110,37 @@ examples:
   gsolve show CartPole-v1:ppo --json"""
 
 
-@field_verb("show", SHOW_HELP, OVERRIDES)
-def show(args: Args) -> int:
-    target = target_of(args)
-    if args.help:
-        print(SHOW_HELP)
-        return 0
-    if target is None:
-        print(f"{SHOW_HELP}\n\ngsolve show: no target given", file=sys.stderr)
-        return 2
-    fields, notices = _resolved(args, target)
-    for notice in notices:
-        print(f"gsolve show: {printable(notice)}", file=sys.stderr)
-    if args.json:
-        print_json(fields)
-    elif sys.stdout.isatty():
-        from rich.syntax import Syntax
-
-        text = dump_yaml(fields)
-        colours = Syntax(text, "yaml", theme="ansi_dark", background_color="default")
-        make_console().print(colours)
-    else:
-        print(printable_lines(dump_yaml(fields)), end="")
-    return 0
-
-
-def _resolved(args: Args, target: str) -> tuple[dict[str, Any], list[str]]:
-    """The fields of the config and notices about it. A config that names code is not resolved,
-    unless --trust is given: showing a file never runs code of somebody else."""
+@field_verb(SHOW_HELP, OVERRIDES)
+def show(args: Args) -> None:
+    """A config that names code is not resolved, unless --trust is given: showing a file never runs
+    code of somebody else."""
     from gymnasium_solver.config.code import code_named
     from gymnasium_solver.config.load import config_dict
     from gymnasium_solver.training.prepare import lines_with_code
 
-    lines = None if args.trust else lines_with_code(target, *changes_of(args))
-    if lines is None:
+    target = needed_target(args)
+    fields = None if args.trust else lines_with_code(target, *changes_of(args))
+    if fields is None:
         config = load_target(args, target)
-        return config_dict(config), config.notices()
-    names = ", ".join(code_named(lines))
-    text = f"the config names code, {names}, which is not imported: its lines are not resolved or"
-    return lines, [f"{text} checked. With --trust they are."]
+        fields, notices = config_dict(config), config.notices()
+    else:
+        names = ", ".join(code_named(fields))
+        notices = [
+            f"the config names code, {names}, which is not imported: its lines are not resolved or "
+            "checked. With --trust they are."
+        ]
+    for notice in notices:
+        print(f"gsolve show: {printable(notice)}", file=sys.stderr)
+    if out.told_json(args, fields):
+        return
+    text = dump_yaml(fields)
+    if sys.stdout.isatty():
+        from rich.syntax import Syntax
+
+        colours = Syntax(text, "yaml", theme="ansi_dark", background_color="default")
+        out.make_console().print(colours)
+    else:
+        print(printable_lines(text), end="")
 
 
 NET_HELP = """\
@@ -197,31 +168,14 @@ examples:
   gsolve net ALE/Pong-v5:ppo --model-id cnn_impala --out net.svg"""
 
 
-@field_verb("net", NET_HELP)
+@field_verb(NET_HELP)
 def net(args: Args) -> None:
-    target = target_of(args)
-    if args.help:
-        print(NET_HELP)
-        return
-    if target is None:
-        raise UsageError("no target given, for example: gsolve net CartPole-v1:ppo")
+    target = needed_target(args)
     if args.out is not None and Path(args.out).suffix != ".svg":
         raise UsageError(f"--out {args.out}: expected a name that ends in .svg")
-    rows = _layers(args, target)
-    if args.out is not None:
-        from gymnasium_solver.nets.describe import picture
 
-        write_output(args.out, "the picture", picture(rows, target))
-    sums = {
-        name: sum(getattr(row, name) for row in rows) for name in ("parameters", "multiply_adds")
-    }
-    data = {"target": target, "layers": [row._asdict() for row in rows], **sums}
-    tell(args, data, lambda: _print_layers(rows, sums, args.out))
-
-
-def _layers(args: Args, target: str) -> "list[LayerRow]":
     from gymnasium_solver.envs.make import env_from_config
-    from gymnasium_solver.nets.describe import describe_network
+    from gymnasium_solver.nets.describe import describe_network, picture
     from gymnasium_solver.training.agents import build_agent
 
     config = load_target(args, target).replace(device="cpu")
@@ -229,21 +183,20 @@ def _layers(args: Args, target: str) -> "list[LayerRow]":
     try:
         agent = build_agent(config, env.observation_space, env.action_space)
         shape = agent.policy.actions.shape
-        n_actions = math.prod(shape) if shape else 0
-        return describe_network(agent.net, env.reset(0), n_actions)
+        rows = describe_network(agent.net, env.reset(0), math.prod(shape) if shape else 0)
     finally:
         env.close()
-
-
-def _print_layers(rows: "list[LayerRow]", sums: Mapping[str, int], picture: str | None) -> None:
-    table = plain_table("layer", "kind", "output", ">parameters", ">multiply-adds")
+    if args.out is not None:
+        write_output(args.out, "the picture", picture(rows, target))
+    sums = {"parameters": sum(row.parameters for row in rows)}
+    sums["multiply_adds"] = sum(row.multiply_adds for row in rows)
+    table = out.table("layer", "kind", "output", ">parameters", ">multiply-adds")
     for row in rows:
-        shape = " x ".join(map(str, row.output))
-        table.add_row(row.name, row.kind, shape, f"{row.parameters:,}", f"{row.multiply_adds:,}")
-    table.add_row("total", "", "", f"{sums['parameters']:,}", f"{sums['multiply_adds']:,}")
-    make_console().print(table)
-    if picture is not None:
-        print(f"\n{picture}")
+        size = " x ".join(map(str, row.output))
+        table.add_row(row.name, row.kind, size, f"{row.parameters:,}", f"{row.multiply_adds:,}")
+    table.add_row("total", "", "", *(f"{total:,}" for total in sums.values()))
+    data = {"target": target, "layers": [row._asdict() for row in rows], **sums}
+    out.tell(args, data, table, *([] if args.out is None else ["", args.out]))
 
 
 @verb("""
@@ -273,11 +226,11 @@ def schema(args: Args) -> None:
 
 def print_field_help(target: str, config: Config) -> None:
     """Every field of this config, its value and its documentation."""
-    console = make_console()
+    console = out.make_console()
     console.print(Text.assemble("usage: ", (f"gsolve train {target}", "bold"), " [flags]\n"))
     if config.description:
         console.print(Text(f"{config.description}\n"))
-    mark = ("*", f"bold {ORANGE}")
+    mark = ("*", f"bold {out.ORANGE}")
     text = "Each field with its value in this config; "
     console.print(Text.assemble(text, mark, " if it is not the default."))
     properties = type(config).model_json_schema()["properties"]
@@ -289,11 +242,11 @@ def print_field_help(target: str, config: Config) -> None:
                 console.print(Text.assemble(f"{flag:<{FLAG_WIDTH}}  ", value), soft_wrap=True)
                 console.print(Padding(doc, (0, 0, 0, 6)))
             continue
-        table = plain_table("", "", "", rows=rows)
+        table = out.table("", "", "", rows=rows)
         table.show_header = False
         table.columns[0].width, table.columns[1].width = FLAG_WIDTH, LONGEST_VALUE + 2
-        print_table(console, table)
-    console.print("\ngsolve train --help shows the other flags", style=GREY)
+        console.print(table)
+    console.print("\ngsolve train --help shows the other flags", style=out.GREY)
 
 
 def _field(config: Config, name: str, properties: Mapping[str, Any]) -> tuple[str, Text, Text]:
@@ -303,9 +256,9 @@ def _field(config: Config, name: str, properties: Mapping[str, Any]) -> tuple[st
     doc = Text(" ".join(properties.get("description", "").split()))
     options = [properties, *properties.get("anyOf", [])]
     if choices := [shown(value) for option in options for value in option.get("enum", [])]:
-        doc.append(f"  ({', '.join(choices)})", style=GREY)
+        doc.append(f"  ({', '.join(choices)})", style=out.GREY)
     text = Text(f"* {shown(value)}" if changed else f"  {shown(value)}")
-    text.stylize(f"bold {ORANGE}" if changed else "")
+    text.stylize(f"bold {out.ORANGE}" if changed else "")
     return f"  {as_flag(name)}", text, doc
 
 

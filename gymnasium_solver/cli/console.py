@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.dashboard import table_lines
 from gymnasium_solver.cli.display import OUTPUT, Display
 from gymnasium_solver.cli.live_state import Line, State, plural
 from gymnasium_solver.cli.logs import LogCapture, rank
+from gymnasium_solver.cli.output import GREY, ORANGE, SKY, SafeConsole
 from gymnasium_solver.cli.summary import broken_off, hanging, quiet_result, result
-from gymnasium_solver.cli.tables import GREY, ORANGE, SKY, SafeConsole
 from gymnasium_solver.runs.words import ScoreText, success_text
 from gymnasium_solver.training.activity import PREEMPTED
 from gymnasium_solver.training.observer import Observer
@@ -58,7 +58,7 @@ class TrainConsole(Observer):
     ) -> None:
         """`keys`: read keys while the dashboard is shown, if the input is a terminal. `log_level`:
         messages below it are not shown; run.log has them from info on."""
-        self.console = console or SafeConsole(highlight=False)
+        self.console = console or SafeConsole(highlight=False, markup=False, emoji=False)
         self.quiet, self.with_keys, self.log_level = quiet, keys, log_level
         self.notes = notes
         self.warnings = warnings
@@ -141,7 +141,7 @@ class TrainConsole(Observer):
             self._remember(
                 [
                     (f"{time.strftime('%H:%M:%S')}  ", GREY),
-                    (f"val at {fmt.number(result.env_steps)}: ", "none"),
+                    (f"val at {out.number(result.env_steps)}: ", "none"),
                     (text, "bold"),
                     ("  ★ best so far" if is_best else "", ORANGE),
                 ]
@@ -153,7 +153,7 @@ class TrainConsole(Observer):
     def on_test(self, result: "EvalResult", required: float) -> None:
         assert self.state is not None, "on_start must be called first"
         score = self._score(result.mean)
-        text = f"test at {fmt.number(result.env_steps)}: {score.test(result.score())}"
+        text = f"test at {out.number(result.env_steps)}: {score.test(result.score())}"
         threshold = self.state.threshold or 0.0
         if result.mean >= required:
             self.on_message("info", f"{text}, passed")
@@ -279,7 +279,7 @@ class TrainConsole(Observer):
         line = _plain_line(state, val)
         shown = not self.quiet and rank("info") >= rank(self.log_level)
         if shown and not self._is_live:
-            self.console.print(line, soft_wrap=True, markup=False)
+            self.console.print(line, soft_wrap=True)
         self._log(line)
 
     def _say(self, *lines: str | Text, hangs: bool = False) -> None:
@@ -289,7 +289,7 @@ class TrainConsole(Observer):
             for line in lines:
                 parts = hanging(Text() + line, self.console.width) if hangs else [line]
                 for part in parts:
-                    self.console.print(part, soft_wrap=True, markup=False)
+                    self.console.print(part, soft_wrap=True)
             self._log(*lines)
 
     def _log(self, *lines: str | Text) -> None:
@@ -301,15 +301,15 @@ class TrainConsole(Observer):
 
 def _plain_line(state: State, val: str | None) -> str:
     train = state.row.get("train/roll/ep_rew/mean")
-    parts = [f"{100 * state.fraction():5.1f} %", f"{fmt.number(state.env_steps):>10} env steps"]
+    parts = [f"{100 * state.fraction():5.1f} %", f"{out.number(state.env_steps):>10} env steps"]
     if train is not None:
         parts.append(f"train {ScoreText(state.threshold, train)(train):>8}")
     if val is not None:
         parts.append(f"val {val}")
     if (speed := state.steps_per_s()) is not None:
-        parts.append(fmt.steps_per_second(speed))
+        parts.append(out.steps_per_second(speed))
     if (left_s := state.remaining_s()) is not None:
-        parts.append(f"{fmt.duration(left_s)} left")
+        parts.append(f"{out.duration(left_s)} left")
     if val is None and (doing := state.doing()[0]) != "training":
         parts.append(doing)
     return "  ".join(parts)

@@ -8,17 +8,17 @@ many rows of the table as there is room for, by the priority of the metrics, the
 """
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment
 from rich.style import Style
 
-from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.live_state import BESTS, GROUPS, PLACES, SHOWN, Line, Span, State
-from gymnasium_solver.cli.tables import BLUE, GREEN, GREY, ORANGE, PINK, SKY
+from gymnasium_solver.cli.output import BLUE, GREEN, GREY, ORANGE, PINK, SKY
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.words import ScoreText
 
@@ -60,22 +60,14 @@ def frame(state: State, width: int, height: int | None = None) -> list[Line]:
     bottom = _bottom(state, inner, room)
     room -= len(head) + len(progress) + len(bottom)
     table = table_lines(state, inner, room)
-    lines = _spaced(head, progress, table, bottom, room - len(table))
-    body: list[Line] = [[("│ ", GREY), *_fit(line, inner), (" │", GREY)] for line in lines[:most]]
-    return [_top_edge(state, width), *body, _bottom_edge(state, width)]
-
-
-def _spaced(
-    head: list[Line], progress: list[Line], table: list[Line], bottom: list[Line], room: int
-) -> list[Line]:
-    """The blocks one below the other, with blank lines between them while there is room."""
-    apart = [table, bottom, progress][: max(0, room)]  # where a blank line helps most comes first
+    # Blank lines while there is room; where one helps most comes first.
+    apart = [id(block) for block in (table, bottom, progress)][: max(0, room - len(table))]
     lines: list[Line] = []
     for block in (head, progress, table, bottom):
-        if lines and block and any(block is other for other in apart):
-            lines.append([])
+        lines += [[]] if lines and block and id(block) in apart else []
         lines += block
-    return lines
+    body: list[Line] = [[("│ ", GREY), *_fit(line, inner), (" │", GREY)] for line in lines[:most]]
+    return [_top_edge(state, width), *body, _bottom_edge(state, width)]
 
 
 def _top_edge(state: State, width: int) -> Line:
@@ -157,18 +149,18 @@ def _progress(state: State, width: int, room: int) -> list[Line]:
 
 def _numbers(state: State) -> list[Span]:
     """Least important last: a narrow terminal leaves it out."""
-    total = f" / {fmt.number(state.max_env_steps)}" if state.max_env_steps else ""
+    total = f" / {out.number(state.max_env_steps)}" if state.max_env_steps else ""
     # With an env step budget the number of epochs is an estimate, which may be exceeded.
-    epochs = "" if state.max_env_steps else f" / {fmt.number(state.planned_epochs)}"
-    spans: list[Span] = [(f"{fmt.number(state.env_steps)}{total}", "bold")]
+    epochs = "" if state.max_env_steps else f" / {out.number(state.planned_epochs)}"
+    spans: list[Span] = [(f"{out.number(state.env_steps)}{total}", "bold")]
     left_s = state.remaining_s()
     if not state.ended and left_s is not None:
-        spans.append((f"{fmt.duration(left_s)} left", "bold"))
-    took = fmt.duration(state.wall_s())
+        spans.append((f"{out.duration(left_s)} left", "bold"))
+    took = out.duration(state.wall_s())
     spans.append((f"ended after {took}" if state.ended else f"{took} so far", "none"))
     if (speed := state.steps_per_s()) is not None:
-        spans.append((fmt.steps_per_second(speed), "none"))
-    return [*spans, (f"epoch {fmt.number(state.epoch())}{epochs}", "none")]
+        spans.append((out.steps_per_second(speed), "none"))
+    return [*spans, (f"epoch {out.number(state.epoch())}{epochs}", "none")]
 
 
 def _time_shares(state: State, width: int) -> list[Line]:
@@ -209,55 +201,43 @@ def table_lines(state: State, width: int, room: int) -> list[Line]:
     group = ""
     for name in sorted(known, key=PLACES.__getitem__):
         title = GROUPS[describe(name).group]
-        lines.append(_metric_row(state, name, title if title != group else "", spark, with_alerts))
+        alert = None if state.ended else state.alert_of(name)
+        label = name.removeprefix(describe(name).group + "/")
+        lines.append(
+            [
+                (f"{title if title != group else '':<{GROUP}}", "bold"),
+                (f"{label:<{NAME}.{NAME}}", "none"),
+                (f"{'!' if alert else '':<{MARK}}", f"bold {ORANGE}"),
+                *_numbers_of(state, name),
+                (f"  {out.sparkline(state.series[name].values(), spark):<{spark}}", SKY),
+                (f"  {alert.name}" if with_alerts and alert is not None else "", ORANGE),
+            ]
+        )
         group = title
     return lines
 
 
-def _metric_row(state: State, name: str, title: str, spark: int, with_alerts: bool) -> Line:
-    alert = None if state.ended else state.alert_of(name)
-    label = name.removeprefix(describe(name).group + "/")
-    line: Line = [(f"{title:<{GROUP}}", "bold"), (f"{label:<{NAME}.{NAME}}", "none")]
-    line.append((f"{'!' if alert else '':<{MARK}}", f"bold {ORANGE}"))
-    line += _ended_numbers(state, name) if state.ended else _live_numbers(state, name)
-    history = fmt.sparkline(state.series[name].values(), spark)
-    line.append((f"  {history:<{spark}}", SKY))
-    if with_alerts and alert is not None:
-        line.append((f"  {alert.name}", ORANGE))
-    return line
-
-
-def _format(state: State, name: str) -> tuple[Callable[[float], str], int]:
-    """How values of a metric are written, and with how many decimals."""
+def _numbers_of(state: State, name: str) -> Line:
+    """The three numbers of a metric; after the end the last, the lowest and the highest."""
+    series, best, metric = state.series[name], state.best.get(name), describe(name)
+    score, decimals = ScoreText(state.threshold, best), metric.precision
     if name in BESTS:
-        score = ScoreText(state.threshold, state.best.get(name))
-        return score, score.decimals
-    precision = describe(name).precision
-    return partial(fmt.number, precision=precision), precision
+        decimals = score.decimals
 
+    def shown(value: float) -> str:
+        return score(float(value)) if name in BESTS else out.number(float(value), decimals)
 
-def _live_numbers(state: State, name: str) -> Line:
-    series, best = state.series[name], state.best.get(name)
-    shown, precision = _format(state, name)
     now = series.last
     assert now is not None  # a series is created with its first value
+    if state.ended:
+        values = ((shown(now), "bold"), (shown(series.low), "none"), (shown(series.high), "none"))
+        return [(f"{text:>{NUMBER}}", style) for text, style in values]
     at_best = best is not None and now == best and len(series.means) > 1
-    star = "" if best is None else f"★ {shown(float(best))}"
+    star = "" if best is None else f"★ {shown(best)}"
     return [
-        (f"{shown(float(now)):>{NUMBER}}", f"bold {GREEN}" if at_best else "bold"),
+        (f"{shown(now):>{NUMBER}}", f"bold {GREEN}" if at_best else "bold"),
         (f"{star:>{NUMBER}}", ORANGE if at_best else GREY),
-        _change(series.change(), now, precision, describe(name).better),
-    ]
-
-
-def _ended_numbers(state: State, name: str) -> Line:
-    series, (shown, _) = state.series[name], _format(state, name)
-    last = series.last
-    assert last is not None
-    return [
-        (f"{shown(float(last)):>{NUMBER}}", "bold"),
-        (f"{shown(series.low):>{NUMBER}}", "none"),
-        (f"{shown(series.high):>{NUMBER}}", "none"),
+        _change(series.change(), now, decimals, metric.better),
     ]
 
 
@@ -267,7 +247,7 @@ def _change(change: float | None, now: float, precision: int, better: str | None
     smallest = 0.5 * 10**-precision
     if abs(change) < smallest <= abs(now):  # nothing that the value next to it would show
         change = 0.0
-    text = fmt.signed(change, precision)
+    text = out.signed(change, precision)
     good = better is not None and text != "·" and (change > 0) == (better == "up")
     bad = better is not None and text != "·" and not good
     return (f"{text:>{NUMBER}}", GREEN if good else ORANGE if bad else GREY)

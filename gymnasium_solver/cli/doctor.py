@@ -11,32 +11,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.text import Text
 
-from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, run_of, verb, yaml_values
-from gymnasium_solver.cli.tables import (
-    GREEN,
-    GREY,
-    ORANGE,
-    SafeConsole,
-    make_console,
-    print_pairs,
-    tell,
-)
 from gymnasium_solver.errors import TRAINING_PACKAGES, GsolveError
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.version import __version__
-
-if TYPE_CHECKING:
-    from gymnasium_solver.envs.checks.env import Finding
-    from gymnasium_solver.runs.alerts.alert import AlertRecord
-    from gymnasium_solver.runs.alerts.judge import Judge
-    from gymnasium_solver.runs.run import Run
-    from gymnasium_solver.training.config_tests import FileReport
 
 DISTRIBUTION = "gymnasium-solver"
 PACKAGES = ("torch", "numpy", "gymnasium", "envpool", "pydantic", "rich", "safetensors",
@@ -53,6 +38,7 @@ SUITES = {
 }
 SMOKE = "gymnasium_solver.training.config_tests:smoke"
 MARKS = {"pass": "✓", "skip": "-", "fail": "✗"}
+OK, ADVICE, PROBLEM, LESS = ("✓ ", out.GREEN), ("! ", out.ORANGE), ("✗ ", "red"), ("- ", out.ORANGE)
 
 
 @dataclass
@@ -75,32 +61,36 @@ def doctor(args: Args) -> int:
     report = examine()
     healthy = all(check.ok for checks in report.values() for check in checks if check.needed)
     sections = {title: [asdict(c) for c in checks] for title, checks in report.items()}
-    tell(args, {"healthy": healthy, **sections}, lambda: _print_report(report, healthy))
+    if out.told_json(args, {"healthy": healthy, **sections}):
+        return 0 if healthy else 1
+    for title, checks in report.items():
+        marks = [OK if check.ok else PROBLEM if check.needed else LESS for check in checks]
+        texts = [Text.assemble(m, check.text) for m, check in zip(marks, checks, strict=True)]
+        names = [check.name for check in checks]
+        out.show(Text(title, style="bold"), out.pairs(zip(names, texts, strict=True)))
+    if healthy:
+        out.show("everything required works", style=out.GREEN)
+    else:
+        out.show("something required does not work: see ✗", style="red")
     return 0 if healthy else 1
 
 
 def examine() -> dict[str, list[Check]]:
-    if not can_train():  # the light install: nothing to build or to step
+    if not (find_spec("torch") and find_spec("gymnasium")):  # nothing to build or to step
         text = "not installed: pip install 'gymnasium-solver[train]'"
         training = [Check("training", False, text, needed=False)]
         return {"versions": versions(), "training": training, "extras": extras()}
+    from gymnasium_solver.envs.env_bugs import mujoco_conflicts
+
+    # Installed packages that fail with the installed MuJoCo, though they declare no limit.
+    conflicts = [Check(name, False, fix, needed=False) for name, fix in mujoco_conflicts().items()]
     return {
         "versions": versions(),
         "engines": [check_env(engine, "CartPole-v1", engine) for engine in ENGINES],
         "suites": [check_env(suite, env_id, "auto") for suite, env_id in SUITES.items()],
         "devices": devices(),
-        "extras": [*extras(), *conflicts()],
+        "extras": [*extras(), *conflicts],
     }
-
-
-def can_train() -> bool:
-    """Whether the packages of the extra `train` are installed."""
-    try:
-        import gymnasium  # noqa: F401
-        import torch  # noqa: F401
-    except ModuleNotFoundError:
-        return False
-    return True
 
 
 def versions() -> list[Check]:
@@ -111,7 +101,7 @@ def versions() -> list[Check]:
     for package in PACKAGES:
         version = installed(package)
         text = version or f"missing: pip install {package}"
-        needed = package not in TRAINING_PACKAGES or can_train()
+        needed = package not in TRAINING_PACKAGES or bool(find_spec("torch"))
         checks.append(Check(package, version is not None, text, needed))
     return checks
 
@@ -175,16 +165,6 @@ def extras() -> list[Check]:
     return checks
 
 
-def conflicts() -> list[Check]:
-    """Installed packages that fail with the installed MuJoCo, though they declare no limit."""
-    from gymnasium_solver.envs.env_bugs import mujoco_conflicts
-
-    return [
-        Check(package, False, advice, needed=False)
-        for package, advice in mujoco_conflicts().items()
-    ]
-
-
 def extra_packages() -> dict[str, list[str]]:
     try:
         requirements = metadata.requires(DISTRIBUTION) or []
@@ -197,19 +177,6 @@ def extra_packages() -> dict[str, list[str]]:
         if package and extra and extra[1] != "dev":
             found.setdefault(extra[1], {})[package[0].lower()] = None
     return {extra: list(packages) for extra, packages in found.items()}
-
-
-def _print_report(report: dict[str, list[Check]], healthy: bool) -> None:
-    console = make_console()
-    for title, checks in report.items():
-        console.print(Text(title, style="bold"))
-        rows: list[tuple[str, str | Text]] = []
-        for check in checks:
-            mark = ("✓ ", GREEN) if check.ok else ("✗ ", "red") if check.needed else ("- ", ORANGE)
-            rows.append((check.name, Text.assemble(mark, check.text)))
-        print_pairs(console, rows)
-    word = Text("everything required works", style=GREEN)
-    console.print(word if healthy else Text("something required does not work: see ✗", style="red"))
 
 
 # --- an environment
@@ -238,7 +205,7 @@ def doctor_env(args: Args) -> int:
     from gymnasium_solver.plugins import see_working_folder
 
     see_working_folder()
-    console, findings = make_console(), []
+    findings = []
     to_come = all_findings(args.id, kwargs, args.steps)
     while True:
         with _silence():
@@ -247,10 +214,17 @@ def doctor_env(args: Args) -> int:
             break
         findings.append(finding)
         if not args.json:  # at once: some checks take seconds
-            _print_finding(console, finding, args.id if len(findings) == 1 else None)
+            title = [Text(args.id, style="bold")] if len(findings) == 1 else []
+            mark = {"ok": OK, "advice": ADVICE}.get(finding.level, PROBLEM)
+            text = Text.assemble(mark, finding.text)
+            out.show(*title, out.pairs([(f"{finding.name:<10}", text)]))
     failed = any(finding.level == "problem" for finding in findings)
     data = {"env_id": args.id, "healthy": not failed, "findings": [asdict(f) for f in findings]}
-    tell(args, data, lambda: _print_advice(console, findings))
+    colours = {"advice": out.ORANGE, "problem": "red"}
+    advised = [finding for finding in findings if finding.level != "ok" and finding.fix]
+    fixes = [(f"{f.name:<10}", Text(f.fix, colours[f.level])) for f in advised]
+    told = [Text("advice", style="bold"), out.pairs(fixes)]
+    out.tell(args, data, *told if fixes else [Text("nothing to fix", style=out.GREEN)])
     return 1 if failed else 0
 
 
@@ -276,23 +250,6 @@ def _silence() -> Iterator[None]:
             log.unlink(missing_ok=True)
 
 
-def _print_finding(console: SafeConsole, finding: "Finding", title: str | None) -> None:
-    if title is not None:
-        console.print(title, style="bold", markup=False)
-    mark = {"ok": ("✓ ", GREEN), "advice": ("! ", ORANGE)}.get(finding.level, ("✗ ", "red"))
-    print_pairs(console, [(f"{finding.name:<10}", Text.assemble(mark, finding.text))])
-
-
-def _print_advice(console: SafeConsole, findings: "Sequence[Finding]") -> None:
-    advised = [finding for finding in findings if finding.level != "ok" and finding.fix]
-    if not advised:
-        console.print(Text("nothing to fix", style=GREEN))
-        return
-    console.print(Text("advice", style="bold"))
-    colours = {"advice": ORANGE, "problem": "red"}
-    print_pairs(console, [(f"{f.name:<10}", Text(f.fix, colours[f.level])) for f in advised])
-
-
 # --- a run
 
 
@@ -314,33 +271,29 @@ def doctor_run(args: Args) -> int:
     run = run_of(args)
     alerts, judge = judge_run(run)
     found = records(alerts)
-    healthy = not any(record.is_active for record in found)
+    healthy, n_rows = not any(record.is_active for record in found), judge.history.n_rows
     data = {
         "run": run.id,
         "healthy": healthy,
-        "rows": judge.history.n_rows,
+        "rows": n_rows,
         "alerts": [record.to_dict() for record in found],
         "not_judged": judge.not_judged,
     }
-    tell(args, data, lambda: _print_judgement(run, found, judge))
-    return 0 if healthy else 1
-
-
-def _print_judgement(run: "Run", found: "list[AlertRecord]", judge: "Judge") -> None:
-    console = make_console()
-    console.print(Text(run.id, style="bold"))
+    if out.told_json(args, data):
+        return 0 if healthy else 1
+    out.show(run.id, style="bold")
     for record in found:
-        mark = ("✗ ", "red") if record.is_active else ("- ", ORANGE)
-        console.print(Text.assemble("  ", mark, (record.name, "bold"), f"  {record.span}"))
-        rows = [("seen", record.text), ("means", record.meaning), ("try", record.advice)]
-        print_pairs(console, rows, indent=6)
+        mark = PROBLEM if record.is_active else LESS
+        out.show(Text.assemble("  ", mark, (record.name, "bold"), f"  {record.span}"))
+        about = [("seen", record.text), ("means", record.meaning), ("try", record.advice)]
+        out.show(out.pairs(about, indent=6))
     n_silent = len(judge.watches) - len(found) - len(judge.not_judged)
-    if judge.history.n_rows:
-        text = f"{n_silent} rules found nothing in {judge.history.n_rows:,} rows"
-        console.print(Text.assemble("  ", ("✓ ", GREEN), text))
+    if n_rows:
+        out.show(Text.assemble("  ", OK, f"{n_silent} rules found nothing in {n_rows:,} rows"))
     if judge.not_judged:
-        names = ", ".join(judge.not_judged)
-        print_pairs(console, [("  not judged", f"{names} (not logged, or too early)")], indent=0)
+        names = f"{', '.join(judge.not_judged)} (not logged, or too early)"
+        out.show(out.pairs([("  not judged", names)], indent=0))
+    return 0 if healthy else 1
 
 
 # --- configs
@@ -366,11 +319,18 @@ def check(args: Args) -> int:
 
     from gymnasium_solver.training.config_tests import check_file
 
+    def count(n: int, noun: str) -> str:
+        return f"{n:,} {noun}{'s' * (n != 1)}"
+
     reports = [check_file(path) for path in files]
     problems = [problem for report in reports for problem in report.problems]
-    counts = {"files": len(files), "configs": sum(report.configs for report in reports)}
-    data = {**counts, "problems": [asdict(problem) for problem in problems]}
-    tell(args, data, "\n".join([*map(str, problems), _checked(reports)]))
+    n_configs, n_bad = sum(r.configs for r in reports), sum(bool(r.problems) for r in reports)
+    checked = f"{count(n_configs, 'config')} in {count(len(files), 'file')}"
+    summary = f"{checked}: no problems"
+    if problems:
+        summary = f"{count(len(problems), 'problem')} in {count(n_bad, 'file')}; checked {checked}"
+    data = {"files": len(files), "configs": n_configs, "problems": [asdict(p) for p in problems]}
+    out.tell(args, data, *problems, summary)
     return 1 if problems else 0
 
 
@@ -389,20 +349,6 @@ def _config_files(given: Sequence[str]) -> Iterator[Path]:
             if file not in seen:
                 seen.add(file)
                 yield file
-
-
-def _checked(reports: "list[FileReport]") -> str:
-    n_problems = sum(len(report.problems) for report in reports)
-    n_bad = sum(bool(report.problems) for report in reports)
-    n_configs = sum(report.configs for report in reports)
-    checked = f"{_count(n_configs, 'config')} in {_count(len(reports), 'file')}"
-    if not n_problems:
-        return f"{checked}: no problems"
-    return f"{_count(n_problems, 'problem')} in {_count(n_bad, 'file')}; checked {checked}"
-
-
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}{'s' * (n != 1)}"
 
 
 @verb("""
@@ -430,45 +376,37 @@ def smoke(args: Args) -> int:
     pattern = args.pattern or args.filter
     entries = find_configs(pattern)
     names = [entry.name for entry in entries if "<" not in entry.env_id][: args.limit]
-    console = make_console()
     if not names:
-        make_console(stderr=True).print(f"no config matches '{pattern}'", markup=False)
+        out.complain(f"no config matches '{pattern}'")
         return 1
-    results: dict[str, dict[str, Any]] = {}
+    console, results = out.make_console(), {}
+    colours = {"pass": out.GREEN, "skip": out.ORANGE, "fail": "red"}
     items = [{"name": name, "steps": args.steps} for name in names]
     for outcome in run_isolated(SMOKE, items, jobs=args.jobs, timeout_s=args.timeout):
         name = outcome.item["name"]
-        results[name] = outcome.value or {"name": name, "status": "fail", "reason": outcome.error}
-        if not args.json:
-            _print_smoke(console, results[name], max(map(len, names)))
+        found: dict[str, Any] = outcome.value or {"name": name, "status": "fail"}
+        reason = found.setdefault("reason", outcome.error)
+        results[name], status = found, found["status"]
+        if args.json:
+            continue
+        width = max(map(len, names))
+        line = Text.assemble((f"{MARKS[status]} {status} ", colours[status]), f"{name:<{width}}")
+        if "wall_s" in found:
+            line.append(f" {out.duration(found['wall_s']):>6}", out.GREY)
+        if "engine" in found:
+            speed = out.steps_per_second(found["env_steps_per_s"])
+            line.append(f"  {found['engine']:<8}{speed:>16}", out.GREY)
+        console.say(line)
+        for part in textwrap.wrap(reason or "", console.width - 7):
+            console.say(" " * 7 + part, colours[status])
     in_order = [results[name] for name in names]
-    counts = Counter(result["status"] for result in in_order)
+    counts = Counter(found["status"] for found in in_order)
     data = {"counts": {name: counts[name] for name in MARKS}, "results": in_order}
-    tell(args, data, lambda: _print_end(console, in_order, counts))
+    if not out.told_json(args, data):
+        text = f"{counts['pass']} passed, {counts['skip']} skipped, {counts['fail']} failed"
+        console.print()
+        console.print(text, style="red" if counts["fail"] else out.GREEN)
+    if counts["fail"] and not args.json:
+        failed = next(found["name"] for found in in_order if found["status"] == "fail")
+        console.print(f"retry: gsolve smoke '{failed}'", style=out.GREY)
     return 1 if counts["fail"] else 0
-
-
-def _print_smoke(console: SafeConsole, result: dict[str, Any], width: int) -> None:
-    status = result["status"]
-    colour = {"pass": GREEN, "skip": ORANGE}.get(status, "red")
-    line = Text.assemble((f"{MARKS[status]} {status} ", colour), f"{result['name']:<{width}}")
-    if "wall_s" in result:
-        line.append(f" {fmt.duration(result['wall_s']):>6}", GREY)
-    if "engine" in result:
-        speed = fmt.steps_per_second(result["env_steps_per_s"])
-        line.append(f"  {result['engine']:<8}{speed:>16}", GREY)
-    console.print(line, soft_wrap=True)
-    if result["reason"]:
-        indent = " " * 7
-        folded = textwrap.wrap(result["reason"], console.width - len(indent))
-        text = "\n".join(indent + part for part in folded)
-        console.print(Text(text, style=colour), soft_wrap=True)
-
-
-def _print_end(console: SafeConsole, results: list[dict[str, Any]], counts: "Counter[str]") -> None:
-    failed = [result["name"] for result in results if result["status"] == "fail"]
-    text = f"{counts['pass']} passed, {counts['skip']} skipped, {counts['fail']} failed"
-    console.print()
-    console.print(Text(text, style="red" if failed else GREEN))
-    if failed:
-        console.print(f"retry: gsolve smoke '{failed[0]}'", markup=False, style=GREY)

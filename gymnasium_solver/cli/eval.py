@@ -7,24 +7,15 @@ environment are flags, to evaluate an agent in a changed one.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.field_flags import as_flag, field_verb, overrides_of
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, seed_of, unknown_flag
-from gymnasium_solver.cli.tables import (
-    GREEN,
-    GREY,
-    ORANGE,
-    make_console,
-    plain_table,
-    print_table,
-    tell,
-)
 
 if TYPE_CHECKING:
     from gymnasium_solver.training.activity import Activity
@@ -63,31 +54,8 @@ examples:
   gsolve eval @last --env-kwargs gravity=-5 --max-episode-steps 2000"""
 
 
-@field_verb("eval", HELP)
+@field_verb(HELP)
 def evaluate(args: Args) -> None:
-    if args.help:
-        print(HELP)
-        return
-    ref = _target(args)
-    if args.greedy and args.sampled:
-        raise UsageError("--greedy and --sampled exclude each other: without both, both are shown")
-    modes = {"greedy": True} if not args.sampled else {}
-    modes |= {"sampled": False} if not args.greedy else {}
-    args.seed = args.seed or "test"
-
-    from gymnasium_solver.cli.logs import check_level, logged_to_stderr
-    from gymnasium_solver.training.activity import Activity
-    from gymnasium_solver.training.score import score
-    from gymnasium_solver.training.targets import find_run
-
-    found = _changed(find_run(ref, root_of(args), trust=args.trust), args)
-    level, activity = check_level(args.log_level or "info"), Activity()
-    with eval_progress(activity), logged_to_stderr(level):
-        scores = score(found, args.episodes, seed_of(args), modes, activity)
-    tell(args, lambda: _facts(found, scores), lambda: _print_scores(found, scores))
-
-
-def _target(args: Args) -> str:
     given = list(args.words)
     for values in (*args.fields.values(), args.env_kwargs):
         # `eval --max-episode-steps 9 @last`: the last word is the run, not a second value.
@@ -96,27 +64,31 @@ def _target(args: Args) -> str:
     if len(given) != 1:
         wrong = "no run given" if not given else f"expected one run, got {', '.join(given)}"
         raise UsageError(f"{wrong}. Usage: gsolve eval RUN[/CHECKPOINT]; see gsolve eval --help")
-    return given[0]
+    if args.greedy and args.sampled:
+        raise UsageError("--greedy and --sampled exclude each other: without both, both are shown")
+    modes = {"greedy": True} if not args.sampled else {}
+    modes |= {"sampled": False} if not args.greedy else {}
+    args.seed = args.seed or "test"
 
+    from gymnasium_solver.cli.logs import check_level, logged_to_stderr
+    from gymnasium_solver.config.load import config_dict
+    from gymnasium_solver.training.activity import Activity
+    from gymnasium_solver.training.score import score
+    from gymnasium_solver.training.targets import EVAL_FIELDS, find_run, with_fields
 
-def _changed(found: "Found", args: Args) -> "Found":
-    """The run with the fields that the flags change."""
-    from gymnasium_solver.training.targets import EVAL_FIELDS, with_fields
-
+    found = find_run(given[0], root_of(args), trust=args.trust)
     known = {*type(found.config).model_fields, *EVAL_FIELDS}
     for name, written in args.spelled.items():
         if name.partition(".")[0].removeprefix("no_") not in known:
             flags = [*args.own, *map(as_flag, EVAL_FIELDS)]
             raise UsageError(unknown_flag(written, flags, "gsolve eval"))
-    return with_fields(found, overrides_of(args), EVAL_FIELDS)
-
-
-def _facts(found: "Found", scores: "Scores") -> dict[str, Any]:
-    from gymnasium_solver.config.load import config_dict
-
+    found = with_fields(found, overrides_of(args), EVAL_FIELDS)
+    level, activity = check_level(args.log_level or "info"), Activity()
+    with eval_progress(activity), logged_to_stderr(level):
+        scores = score(found, args.episodes, seed_of(args), modes, activity)
     assert found.run is not None
     now = config_dict(found.config)
-    return {
+    data = {
         "run": found.run.id,
         "checkpoint": found.label,
         "env_steps": scores.env_steps,
@@ -127,6 +99,8 @@ def _facts(found: "Found", scores: "Scores") -> dict[str, Any]:
         "changed": {name: now[name] for name in found.changed},
         "scores": {name: result.to_dict() for name, result in scores.results.items()},
     }
+    if not out.told_json(args, data):
+        _print_scores(found, scores)
 
 
 def _print_scores(found: "Found", scores: "Scores") -> None:
@@ -134,15 +108,15 @@ def _print_scores(found: "Found", scores: "Scores") -> None:
     from gymnasium_solver.runs.words import ScoreText, task_rows
 
     assert found.run is not None
-    console = make_console()
+    console = out.make_console()
     about = f"  {found.config.env_id}, {scores.env_steps:,} env steps, seed {scores.seed}"
     console.print(Text.assemble((f"{found.run.id}/{found.label}", "bold"), about))
     for name, (before, after) in found.changed.items():
-        console.print(Text(f"changed: {name} {shown(before)} → {shown(after)}", style=ORANGE))
+        console.print(Text(f"changed: {name} {shown(before)} → {shown(after)}", style=out.ORANGE))
     heads = [">mean", ">stderr", ">std", ">min", ">max", ">length", ">episodes"]
     if any(result.success is not None for result in scores.results.values()):
         heads.append(">success")
-    table = plain_table("", *heads, "")
+    table = out.table("", *heads, "")
     threshold = scores.threshold
     text = ScoreText(threshold, [result.mean for result in scores.results.values()])
     for name, result in scores.results.items():
@@ -152,18 +126,18 @@ def _print_scores(found: "Found", scores: "Scores") -> None:
         table.add_row(
             name,
             *(text(figure) for figure in figures),
-            fmt.number(result.length_mean, 1),
+            out.number(result.length_mean, 1),
             str(result.episodes),
             *([] if result.success is None else [f"{result.success:.2f}"]),
-            Text(f"★ reaches {text.threshold}", style=GREEN) if reaches else "",
+            Text(f"★ reaches {text.threshold}", style=out.GREEN) if reaches else "",
         )
-    print_table(console, table)
+    console.print(table)
     for name, result in scores.results.items():
         for task, shown_score in task_rows(result.to_dict()):
             console.print(f"{name}, task {task}: {shown_score}")
     if scores.stored is not None:
         stored = text(scores.stored)
-        console.print(f"validation when this checkpoint was saved: {stored}", style=GREY)
+        console.print(f"validation when this checkpoint was saved: {stored}", style=out.GREY)
 
 
 class EvalLine:
@@ -175,10 +149,10 @@ class EvalLine:
     def __rich__(self) -> Text:
         a = self.activity
         if a.phase == "starting":
-            return Text("starting the environments", style=GREY)
+            return Text("starting the environments", style=out.GREY)
         done = f"{a.eval_episodes_done:,} / {a.eval_episodes:,} episodes"
-        took = fmt.duration(a.clock_s() - a.phase_began_s)
-        return Text(f"evaluating {done} · {a.eval_rows:,} steps · {took}", style=GREY)
+        took = out.duration(a.clock_s() - a.phase_began_s)
+        return Text(f"evaluating {done} · {a.eval_rows:,} steps · {took}", style=out.GREY)
 
 
 @contextmanager

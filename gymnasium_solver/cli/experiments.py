@@ -1,31 +1,21 @@
 """Verbs about many runs: `experiments`, `jobs`, `benchmark`; and `repro`, which repeats one."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gymnasium_solver.cli import many
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb
-from gymnasium_solver.cli.tables import make_console, plain_table, print_table, tell
-from gymnasium_solver.experiments.experiment import (
-    FOLDER,
-    Experiment,
-    Progress,
-    counts,
-    experiment_ids,
-    load,
-    open_experiment,
-    status_of,
-)
+from gymnasium_solver.experiments import experiment as folders
+from gymnasium_solver.experiments.experiment import Progress, counts, status_of
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run, is_run
 
 if TYPE_CHECKING:
-    from gymnasium_solver.experiments.benchmark import Declared
     from gymnasium_solver.experiments.jobs import JobInfo
     from gymnasium_solver.experiments.pool import Task
-    from gymnasium_solver.experiments.repro import Verdict
 
 MOST_GROUPS = 3
 REPORT_S = 10.0  # between lines of `repro`
@@ -45,33 +35,38 @@ examples:
   gsolve compare EXPERIMENT
 """)
 def experiments(args: Args) -> None:
-    root, console = root_of(args), make_console()
+    root = root_of(args)
     if args.experiment is None:
-        found = [load(root / FOLDER / name) for name in experiment_ids(root)]
-        nothing = f"no experiments in {root}; start one with gsolve train CONFIG --seeds 5"
-        show = (lambda: _print_experiments(found)) if found else nothing
-        tell(args, lambda: [_facts(experiment) for experiment in found], show)
+        found = [
+            folders.load(root / folders.FOLDER / name) for name in folders.experiment_ids(root)
+        ]
+        rows = [Progress(experiment).rows() for experiment in found]
+        facts = [_facts(experiment, own) for experiment, own in zip(found, rows, strict=True)]
+        if not found and not args.json:
+            print(f"no experiments in {root}; start one with gsolve train CONFIG --seeds 5")
+        elif not out.told_json(args, facts):
+            table = out.table("~experiment", "created", "status", "runs", "configs")
+            for one, own in zip(facts, rows, strict=True):
+                more, created = len(one["groups"]) - MOST_GROUPS, one["created_at"][:16]
+                names = ", ".join(one["groups"][:MOST_GROUPS])
+                names += f" and {more} more" if more > 0 else ""
+                when = created.replace("T", " ")
+                table.add_row(one["id"], when, one["status"], counts(own), names)
+            out.show(table)
         return
-    from gymnasium_solver.cli.many_table import runs_table
-
-    experiment = open_experiment(args.experiment, root)
+    experiment = folders.open_experiment(args.experiment, root)
     progress = Progress(experiment)
     if args.watch and not args.json:
         from gymnasium_solver.cli.runs import watch
 
-        watch(console, lambda: runs_table(progress.rows()))
+        watch(out.make_console(), lambda: many.runs_table(progress.rows()))
         return
-    rows = progress.rows()
-
-    def show_runs() -> None:
-        print_table(console, runs_table(rows))
-        console.say(f"{experiment.id}: {counts(rows)}")
-
-    tell(args, lambda: _facts(experiment) | {"runs": [row.to_dict() for row in rows]}, show_runs)
+    now = progress.rows()
+    data = _facts(experiment, now) | {"runs": [row.to_dict() for row in now]}
+    out.tell(args, data, many.runs_table(now), f"{experiment.id}: {counts(now)}")
 
 
-def _facts(experiment: Experiment) -> dict[str, Any]:
-    rows = Progress(experiment).rows()
+def _facts(experiment: folders.Experiment, rows: list[folders.Row]) -> dict[str, Any]:
     return {
         "id": experiment.id,
         "path": str(experiment.path),
@@ -82,18 +77,6 @@ def _facts(experiment: Experiment) -> dict[str, Any]:
         "n_finished": sum(row.status == "finished" for row in rows),
         "command": experiment.command,
     }
-
-
-def _print_experiments(found: list[Experiment]) -> None:
-    table = plain_table("~experiment", "created", "status", "runs", "configs")
-    for experiment in found:
-        rows = Progress(experiment).rows()
-        groups = list(dict.fromkeys(row.member.group for row in rows))
-        more = len(groups) - MOST_GROUPS
-        names = ", ".join(groups[:MOST_GROUPS]) + (f" and {more} more" if more > 0 else "")
-        created = experiment.created_at[:16].replace("T", " ")
-        table.add_row(experiment.id, created, status_of(rows), counts(rows), names)
-    print_table(make_console(), table)
 
 
 @verb("""
@@ -123,28 +106,23 @@ def jobs(args: Args) -> int:
     root = root_of(args)
     if args.action == "list":
         found = [job for job in list_jobs(root) if args.all or job.is_active]
+        table = out.table("~job", "kind", "backend", "id", "status", "started")
+        for job in found:
+            started = job.at[:19].replace("T", " ")
+            table.add_row(job.name, job.kind, job.backend, job.id, job.status, started)
         nothing = f"no jobs {'' if args.all else 'running '}in {root}"
-        show = (lambda: _print_jobs(found)) if found else nothing
-        tell(args, [job.to_dict() for job in found], show)
+        out.tell(args, [job.to_dict() for job in found], table if found else nothing)
         return 0
     job = find_job(args.job, root)
     if args.action == "logs":
         lines = logs(job, args.lines)
-        data = {"job": job.to_dict(), "lines": lines}
-        tell(args, data, lambda: _show_log(job, lines, args.follow))
+        if not out.told_json(args, {"job": job.to_dict(), "lines": lines}):
+            _show_log(job, lines, args.follow)
         return 0
     done = cancel(job)
     text = f"{job.name}: asked to save and end" if done else f"{job.name} is not running"
-    tell(args, {"job": job.to_dict(), "cancelled": done}, text)
+    out.tell(args, {"job": job.to_dict(), "cancelled": done}, text)
     return 0 if done else 1
-
-
-def _print_jobs(found: "Sequence[JobInfo]") -> None:
-    table = plain_table("~job", "kind", "backend", "id", "status", "started")
-    for job in found:
-        started = job.at[:19].replace("T", " ")
-        table.add_row(job.name, job.kind, job.backend, job.id, job.status, started)
-    print_table(make_console(), table)
 
 
 def _show_log(job: "JobInfo", lines: list[str], is_followed: bool) -> None:
@@ -193,40 +171,33 @@ def benchmark(args: Args) -> int:
 
 
 def _benchmark(args: Args) -> int:
-    from gymnasium_solver.experiments.benchmark import read_benchmark, take_up, write_tables
+    from gymnasium_solver.experiments import benchmark as declared_ones
 
-    declared = read_benchmark(Path(args.file))
+    declared = declared_ones.read_benchmark(Path(args.file))
     if args.list:
         for entry in declared.entries:
             print(f"{entry.label}: {len(declared.seeds)} seeds")
         print(f"{len(declared.entries) * len(declared.seeds)} runs")
         return 0
-    experiment = take_up(declared, root_of(args), args.trust, is_new_allowed=not args.table)
+    is_new_allowed = not args.table
+    experiment = declared_ones.take_up(
+        declared, root_of(args), args.trust, is_new_allowed=is_new_allowed
+    )
     code = 0
     if not args.table:
-        from gymnasium_solver.cli.many import run_placed
-
         args.quiet, args.track = args.quiet or args.json, []
-        code = run_placed(experiment, args, lambda: None)
+        code = many.run_placed(experiment, args, lambda: None)
         if args.detach:
             return code
-    files = write_tables(declared, experiment, Path(args.output or experiment.path))
+    folder = Path(args.output or experiment.path)
+    files = declared_ones.write_tables(declared, experiment, folder)
     if args.json:
         print(files[2].read_text())
-    else:
-        _print_benchmark(declared, experiment, files)
+        return code
+    heads = [*declared_ones.HEADS[:2], *(f">{head}" for head in declared_ones.HEADS[2:])]
+    rows = [declared_ones.cells(row) for row in declared_ones.rows_of(declared, experiment)]
+    out.show(out.table(*heads, rows=rows), *files)
     return code
-
-
-def _print_benchmark(declared: "Declared", experiment: Experiment, files: Sequence[Path]) -> None:
-    from gymnasium_solver.experiments.benchmark import HEADS, cells, rows_of
-
-    console = make_console()
-    heads = [*HEADS[:2], *(f">{head}" for head in HEADS[2:])]
-    rows = [cells(row) for row in rows_of(declared, experiment)]
-    print_table(console, plain_table(*heads, rows=rows))
-    for path in files:
-        console.say(path)
 
 
 @verb("""
@@ -259,7 +230,17 @@ def repro(args: Args) -> int:
         check_over([task])
         repeated = Run(task.folder)
     found = judge(run, repeated, root, notes)
-    tell(args, found.to_dict(), lambda: _print_verdict(found))
+    if not out.told_json(args, found.to_dict()):
+        word, style = ("PASS", "green") if found.passed else ("FAIL", "red")
+        out.show(f"{word}  {found.text}", style=style)
+        if found.interval is not None:
+            seeds = f"{found.n_seeds} recorded seeds"
+            rests = seeds if found.n_seeds > 1 else "the error of the tests"
+            out.show(f"the interval rests on {rests}")
+        out.show(
+            *(f"{name}: {before} → {after}" for name, (before, after) in found.differed.items())
+        )
+        out.show(*(f"note: {note}" for note in found.notes))
     return 0 if found.passed else 1
 
 
@@ -284,16 +265,3 @@ def _repeat(task: "Task", quiet: bool) -> None:
     pool = Pool(1, retry_failed=True)
     pool.add(task)
     pool.run(on_poll=on_poll)
-
-
-def _print_verdict(found: "Verdict") -> None:
-    console = make_console()
-    word, style = ("PASS", "green") if found.passed else ("FAIL", "red")
-    console.say(f"{word}  {found.text}", style)
-    if found.interval is not None:
-        rests = f"{found.n_seeds} recorded seeds" if found.n_seeds > 1 else "the error of the tests"
-        console.say(f"the interval rests on {rests}")
-    for name, (before, after) in found.differed.items():
-        console.say(f"{name}: {before} → {after}")
-    for note in found.notes:
-        console.say(f"note: {note}")

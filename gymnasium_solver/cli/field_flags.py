@@ -43,14 +43,22 @@ _SURE_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+-v\d+(:\w+)?")  # a 
 _TARGET = re.compile(r"[\w./-]+:[A-Za-z_]\w*")  # also mc:rtg, which is a value
 
 
-def field_verb(name: str, text: str, hidden: str = "") -> Callable[[Work], Verb]:
-    """Declare a verb that takes fields. `text`: its help, which it prints itself. `hidden`: flags
-    that the help does not tell of."""
+def field_verb(text: str, hidden: str = "", *, target_help: bool = False) -> Callable[[Work], Verb]:
+    """Declare a verb that takes fields. `text`: its help, as printed. `hidden`: flags that the help
+    does not tell of. `target_help`: the verb itself answers --help after a target."""
+    name = text.split()[2]  # usage: gsolve NAME
     OWN[name] = own_flags(text, hidden)
 
     def declare(work: Work) -> Verb:
-        VERBS[name] = lambda argv: work(read_fields(name, argv)) or 0
-        return VERBS[name]
+        def run(argv: Sequence[str]) -> int:
+            args = read_fields(name, argv)
+            if args.help and not (target_help and target_of(args)):
+                print(text)
+                return 0
+            return work(args) or 0
+
+        VERBS[name] = run
+        return run
 
     return declare
 
@@ -139,6 +147,14 @@ def target_of(args: Args) -> str | None:
     if len(targets) > 1:
         raise UsageError(f"expected one target, got {len(targets)}: {', '.join(targets)}")
     return targets[0] if targets else None
+
+
+def needed_target(args: Args) -> str:
+    """The name of the config; UsageError if there is none."""
+    if (target := target_of(args)) is None:
+        verb = " ".join(args.command[:2])
+        raise UsageError(f"no target given, for example: {verb} CartPole-v1:ppo. See {verb} --help")
+    return target
 
 
 def overrides_of(args: Args) -> dict[str, Any]:

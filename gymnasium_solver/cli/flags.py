@@ -168,17 +168,28 @@ def _whole(least: int) -> Callable[[str], int]:
     return read
 
 
-def _number(expected: str, is_right: Callable[[float], bool]) -> Callable[[str], float]:
+def _number(
+    expected: str, is_right: Callable[[float], bool], convert: Callable[[float], float] = float
+) -> Callable[[str], float]:
     def read(text: str) -> float:
         try:
-            number = float(text)
+            number = float(text.replace("_", ""))
         except ValueError:
             number = math.nan
         if not is_right(number):
             raise argparse.ArgumentTypeError(f"{text}: expected a number {expected}")
-        return number
+        return convert(number)
 
     return read
+
+
+def _time(text: str) -> float:
+    """Seconds of 90s, 30m, 2h or 1d."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|)", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a time such as 90s, 30m, 2h or 1d")
+    units = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+    return float(match[1]) * units.get(match[2], 1.0)
 
 
 TYPES = {
@@ -187,6 +198,9 @@ TYPES = {
     "FPS": _number("above 0, up to 1000", lambda x: 0 < x <= 1000),
     "S": _number("above 0", lambda x: 0 < x < math.inf),
     "SECONDS": _number("of at least 0", lambda x: 0 <= x < math.inf),
+    "COUNT": _number("such as 1e6", lambda x: 1 <= x < 2**63 and x % 1 == 0, int),
+    "ENV_STEPS": _number("of env steps", lambda x: 0 <= x < 2**63 and x % 1 == 0, int),
+    "TIME": _time,
 }
 SHARED: dict[str, Declared] = {}
 SHARED |= {(one.names or [one.value])[0]: one for one in declared(SHARED_TEXT)}

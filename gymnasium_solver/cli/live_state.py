@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.runs.metrics import METRICS
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ class State:
     def doing(self) -> list[str]:
         """What the loop is doing, as parts of a line, the most important first."""
         a = self.activity
-        took = fmt.duration(self.clock_s - a.phase_began_s)
+        took = out.duration(self.clock_s - a.phase_began_s)
         if a.is_paused:
             return ["paused"]
         if a.phase in ("evaluating", "testing"):
@@ -281,7 +281,7 @@ class State:
         if self.activity.phase in ("evaluating", "testing"):
             return "this evaluation"
         left_s = self.epoch_remaining_s()
-        when = f", in about {fmt.duration(left_s)}" if left_s is not None and left_s >= 1 else ""
+        when = f", in about {out.duration(left_s)}" if left_s is not None and left_s >= 1 else ""
         return f"this epoch{when}"
 
 

@@ -98,7 +98,7 @@ MODULES = {
     "configs": ("list", "show", "net", "schema"),
     "doctor": ("check", "smoke"),
     "envs": ("baselines", "roms"),
-    "recordings": ("video", "record", "explain"),
+    "recordings": ("video", "record", "explain", "inspect"),
     "share": ("track", "export", "publish", "pull", "hub", "import-sb3", "import-config"),
     "serve": ("ui", "mcp", "agents-guide"),
     "bench": ("tune-envs",),

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb, yaml_values
-from gymnasium_solver.cli.format import file_size
-from gymnasium_solver.cli.tables import tell
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import manage
 from gymnasium_solver.runs.edits import pending_requests, read_edits
@@ -63,7 +62,7 @@ def note(args: Args) -> None:
 
 def _tell_labels(args: Args, run: Run, labels: manage.Labels, text: str) -> None:
     data = {"run": run.id, "tags": list(labels.tags), "note": labels.note}
-    tell(args, data, f"{run.id}: {text}")
+    out.tell(args, data, f"{run.id}: {text}")
 
 
 @verb("""
@@ -108,7 +107,7 @@ examples:
 """)
 def rm(args: Args) -> None:
     runs = _named(args.runs, root_of(args))
-    lines = [f"{file_size(manage.size_of(run.path))}  {run.id}" for run in runs]
+    lines = [f"{out.file_size(manage.size_of(run.path))}  {run.id}" for run in runs]
     _do(args, "delete", lambda: manage.remove(runs), lines)
     if not args.yes:
         print("nothing was deleted; add --yes to delete, or use gsolve archive to keep them aside")
@@ -131,9 +130,9 @@ def prune(args: Args) -> None:
     root = root_of(args)
     runs = [resolve_run(ref, root) for ref in args.runs or run_ids(root)]
     spare = manage.spare_checkpoints(runs, args.keep_top)
-    lines = [f"{file_size(one.size)}  {one.run.id}/{one.env_steps}" for one in spare]
+    lines = [f"{out.file_size(one.size)}  {one.run.id}/{one.env_steps}" for one in spare]
     _do(args, "delete", lambda: manage.prune(spare), lines)
-    total = file_size(sum(one.size for one in spare))
+    total = out.file_size(sum(one.size for one in spare))
     print(f"{len(spare)} checkpoints of {len(runs)} runs, {total}")
     if spare and not args.yes:
         print("nothing was deleted; add --yes to delete")
@@ -177,7 +176,7 @@ def set_fields(args: Args) -> int:
     if not args.values:
         _show_changes(args, run)
         return 0
-    at_env_steps = 0 if args.at is None else _env_steps(args.at)
+    at_env_steps = args.at or 0
     if wrong := [text for text in args.values if not re.match(r"\s*[^=\s][^=]*=", text)]:
         raise UsageError(f"'{wrong[0]}': expected FIELD=VALUE, such as policy_lr=1e-4")
     given = yaml_values(args.values, "set")
@@ -201,7 +200,7 @@ def set_fields(args: Args) -> int:
         result |= {"applied": True, "changed": answer.changed, **clock}
         fields = ", ".join(f"{name} = {value_text(new)}" for name, new in answer.changed.items())
         text = f"{fields or 'nothing changed'} since env step {answer.env_steps:,}"
-    tell(args, result, f"{run.id}: {text}")
+    out.tell(args, result, f"{run.id}: {text}")
     return 1 if answer is not None and answer.refused is not None else 0
 
 
@@ -227,13 +226,4 @@ def _show_changes(args: Args, run: Run) -> None:
         "edits": [{name: getattr(edit, name) for name in made} for edit in edits],
         "requests": [{name: getattr(one, name) for name in asked} for one in requests],
     }
-    tell(args, data, "\n".join(lines or [f"{run.id} was not changed while it trained"]))
-
-
-def _env_steps(text: str) -> int:
-    from gymnasium_solver.config.yaml_file import parse_value
-
-    value = parse_value(text)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0 or value % 1:
-        raise UsageError(f"--at {text}: expected a number of env steps")
-    return int(value)
+    out.tell(args, data, "\n".join(lines or [f"{run.id} was not changed while it trained"]))

@@ -1,4 +1,5 @@
-"""`gsolve train` with several runs: seeds, configs, ablations, side by side here or elsewhere."""
+"""`gsolve train` with several runs: seeds, configs, ablations, side by side here or elsewhere; and
+the table of the runs of an experiment."""
 
 import importlib
 import importlib.util
@@ -9,32 +10,34 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from gymnasium_solver.backends import placement
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.field_flags import as_flag, changes_of, load_target
 from gymnasium_solver.cli.flags import Args, UsageError, root_of
 from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.experiments.experiment import OVER, Progress, Row, counts
+from gymnasium_solver.runs.words import ScoreText
 
 if TYPE_CHECKING:
     from gymnasium_solver.backends.nursery import Nursery
     from gymnasium_solver.backends.resources import Resources
     from gymnasium_solver.experiments.experiment import Experiment
-    from gymnasium_solver.experiments.pool import Backend
+    from gymnasium_solver.experiments.pool import Backend, Task
 
-MANY_FLAGS = ("seeds", "jobs", "stack", "ablations", "experiment", "backend", "detach")
 NOT_TOGETHER = ("run_name", "run_dir", "if_exists", "epoch", "list_envs")
 HOW = ("jobs", "backend", "resources", "sbatch", "track", "runs[-_]dir")  # not what is run
 FOLLOW_S = 3.0
-MATPLOTLIB = "matplotlib.pyplot"
-
-
-def is_many(args: Args) -> bool:
-    """Whether this command line of `gsolve train` means an experiment."""
-    is_asked = any(getattr(args, name) not in (None, False) for name in MANY_FLAGS)
-    has_pattern = any(set("*?,") & set(word) and not os.path.exists(word) for word in args.words)
-    return is_asked or len(args.words) > 1 or has_pattern
+FOR_SUMMARY = ("gymnasium_solver.experiments.compare", "matplotlib.pyplot")
+PLAIN_S, LOOK_S = 60.0, 1.0  # without a terminal: at least a line a minute; between looks
+BAR = 12
 
 
 def find_experiment(args: Args) -> "Experiment | None":
@@ -55,27 +58,52 @@ def find_experiment(args: Args) -> "Experiment | None":
 
 def train_many(args: Args) -> int:
     """Create an experiment, or take up the one of this name, and run it."""
-    if not args.stack or backend_of(args) != "local" or args.detach:
-        return _train_many(args)
     from gymnasium_solver.backends.nursery import Nursery
-    from gymnasium_solver.experiments.experiment import IMPORTS
-
-    with Nursery(IMPORTS) as nursery:  # it imports while the configs are read here
-        return _train_many(args, nursery)
-
-
-def _train_many(args: Args, nursery: "Nursery | None" = None) -> int:
     from gymnasium_solver.experiments import experiment as experiments
-    from gymnasium_solver.experiments.benchmark import ablated
-    from gymnasium_solver.experiments.experiment import default_stacks
-    from gymnasium_solver.experiments.train_many import expand, label_of, parse_seeds
+    from gymnasium_solver.experiments.stack import IMPORTS
 
-    _check_flags(args)
-    root, name = root_of(args), args.experiment
-    if name is not None and (path := root / experiments.FOLDER / name).is_dir():
-        found = experiments.load(path)
-        _check_same(found, args.command)
-        return run_experiment(found, args, nursery)
+    check_flags(args)
+    is_stack_here = args.stack and backend_of(args) == "local" and not args.detach
+    # It imports while the configs are read here.
+    nursery: Any = Nursery(IMPORTS) if is_stack_here else nullcontext()
+    with nursery as forks:
+        folder = root_of(args) / experiments.FOLDER / (args.experiment or "")
+        if args.experiment is None or not folder.is_dir():
+            return run_experiment(new_experiment(args), args, forks)
+        found = experiments.load(folder)
+        if _what_is_run(found.command) != _what_is_run(args.command):
+            raise UsageError(
+                f"the experiment {found.id} exists and was started by another command:\n"
+                f"  {' '.join(found.command)}\n"
+                f"Continue it with gsolve train --resume {found.id}, or choose another name"
+            )
+        return run_experiment(found, args, forks)
+
+
+def check_flags(args: Args) -> None:
+    """UsageError before anything is written."""
+    if refused := [name for name in NOT_TOGETHER if getattr(args, name) is not None]:
+        flag = as_flag(refused[0])
+        raise UsageError(f"{flag} is for a single run; name the experiment with --experiment NAME")
+    if "seed" in args.fields:
+        raise UsageError("--seed is for a single run; use --seeds")
+    if args.render:
+        raise UsageError("--render shows a single run; gsolve play RUN --follow shows one of many")
+    if backend_of(args) == "local" and importlib.util.find_spec("torch") is None:
+        raise ModuleNotFoundError("no torch to train with here", name="torch")
+
+
+def _what_is_run(command: Sequence[str]) -> list[str]:
+    """The words of a command that decide what is run, not how."""
+    text = re.sub(rf"\0--({'|'.join(HOW)})(=|\0)[^\0]*", "", "\0".join(command))
+    return [w for w in text.split("\0") if w not in ("-q", "--quiet", "--detach", "--no-keys")]
+
+
+def new_experiment(args: Args) -> "Experiment":
+    from gymnasium_solver.experiments.experiment import create
+    from gymnasium_solver.experiments.selection import ablated, expand, label_of, parse_seeds
+    from gymnasium_solver.experiments.stack import default_stacks
+
     targets = expand([*args.words, *args.config_id])
     if not targets:
         raise UsageError("no config given, for example: gsolve train CartPole-v1:ppo --seeds 5")
@@ -91,46 +119,37 @@ def _train_many(args: Args, nursery: "Nursery | None" = None) -> int:
         if (backend := backend_of(args)) != "local":
             raise UsageError(f"--stack trains in one process here: remove --backend {backend}")
         stacks = args.jobs or default_stacks([config for _, config in configs], len(seeds))
-    made = experiments.create(configs, seeds, root, name=name, command=args.command, stacks=stacks)
+    root, name = root_of(args), args.experiment
+    made = create(configs, seeds, root, name=name, command=args.command, stacks=stacks)
     print(
         f"experiment {made.id}: {len(configs)} config{'s' * (len(configs) != 1)}, "
         f"{len(seeds)} seed{'s' * (len(seeds) != 1)}, {len(made.members)} runs"
     )
-    return run_experiment(made, args, nursery)
-
-
-def _check_flags(args: Args) -> None:
-    """UsageError before anything is written."""
-    if refused := [name for name in NOT_TOGETHER if getattr(args, name) is not None]:
-        flag = as_flag(refused[0])
-        raise UsageError(f"{flag} is for a single run; name the experiment with --experiment NAME")
-    if "seed" in args.fields:
-        raise UsageError("--seed is for a single run; use --seeds")
-    if args.render:
-        raise UsageError("--render shows a single run; gsolve play RUN --follow shows one of many")
-    if backend_of(args) == "local" and importlib.util.find_spec("torch") is None:
-        raise ModuleNotFoundError("no torch to train with here", name="torch")
-
-
-def _check_same(found: "Experiment", command: Sequence[str]) -> None:
-    """The same command again continues an experiment; another one must have another name."""
-    if _what_is_run(found.command) != _what_is_run(command):
-        raise UsageError(
-            f"the experiment {found.id} exists and was started by another command:\n"
-            f"  {' '.join(found.command)}\n"
-            f"Continue it with gsolve train --resume {found.id}, or choose another name"
-        )
-
-
-def _what_is_run(command: Sequence[str]) -> list[str]:
-    """The words of a command that decide what is run, not how."""
-    text = re.sub(rf"\0--({'|'.join(HOW)})(=|\0)[^\0]*", "", "\0".join(command))
-    return [w for w in text.split("\0") if w not in ("-q", "--quiet", "--detach", "--no-keys")]
+    return made
 
 
 def run_experiment(experiment: "Experiment", args: Args, nursery: "Nursery | None" = None) -> int:
-    """Run what is left of an experiment, show it, and print and write the summary."""
-    return run_placed(experiment, args, lambda: summarise(experiment), nursery)
+    """Run what is left of an experiment, show it, and print and write the comparison of its
+    groups."""
+
+    def summarise() -> None:
+        from gymnasium_solver.cli.compare import print_comparison
+        from gymnasium_solver.experiments.compare import compare
+        from gymnasium_solver.experiments.comparison_report import write_summary
+        from gymnasium_solver.experiments.groups import experiment_groups
+
+        groups = [group for group in experiment_groups(experiment) if group.scores]
+        if not groups:
+            return
+        comparison = compare(groups)
+        print_comparison(comparison)
+        try:
+            written = write_summary(experiment.path, comparison, groups)
+            print(f"{written}  (gsolve compare {experiment.id} shows it again)")
+        except GsolveError as error:
+            print(f"the summary was not written: {error}")
+
+    return run_placed(experiment, args, summarise, nursery)
 
 
 def run_placed(
@@ -157,22 +176,26 @@ def _run_tasks(
 ) -> int:
     """Run what is left of an experiment and show it. Exit code 1 if a run has failed."""
     from gymnasium_solver.backends.local import LocalBackend
-    from gymnasium_solver.cli.many_table import ManyTable
     from gymnasium_solver.config.cpus import cpu_count
-    from gymnasium_solver.experiments.experiment import Progress
     from gymnasium_solver.experiments.pool import FAILED
     from gymnasium_solver.runs.files import locked
 
     os.environ |= _tracked(args)
     at_once = args.jobs or experiment.stacks or min(len(experiment.members), cpu_count())
+    table, waiting = ManyTable(Progress(experiment), args.quiet), list(FOR_SUMMARY)
+
+    def on_poll() -> None:
+        table.on_poll()
+        while waiting:  # the workers are busy now
+            with suppress(ImportError):  # curves are drawn if it is installed
+                importlib.import_module(waiting.pop())
+
     with locked(experiment.path):
         backend = pool_backend(args, experiment.config_files())
-        if nursery is not None:
-            backend = LocalBackend(nursery)
-        pool = experiment.pool(max(1, at_once), backend)
+        pool = experiment.pool(max(1, at_once), LocalBackend(nursery) if nursery else backend)
         try:
-            with ManyTable(Progress(experiment), args.quiet) as table:
-                pool.run(on_change=table.on_change, on_poll=_importing_meanwhile(table.on_poll))
+            with table:
+                pool.run(on_change=table.on_change, on_poll=on_poll)
         except KeyboardInterrupt:
             print(f"stopped; continue with gsolve train --resume {experiment.id}")
             raise
@@ -183,46 +206,11 @@ def _run_tasks(
     return 1 if failed else 0
 
 
-def _importing_meanwhile(on_poll: Callable[[], None]) -> Callable[[], None]:
-    """`on_poll`, which at its first call imports what the summary needs: the workers are busy."""
-    waiting = [MATPLOTLIB, "gymnasium_solver.experiments.compare"]
-
-    def poll() -> None:
-        on_poll()
-        while waiting:
-            with suppress(ImportError):  # curves are drawn if it is installed
-                importlib.import_module(waiting.pop())
-
-    return poll
-
-
-def summarise(experiment: "Experiment") -> None:
-    """Print the comparison of the groups, and write it into the folder of the experiment."""
-    from gymnasium_solver.cli.compare import print_comparison
-    from gymnasium_solver.experiments.compare import compare
-    from gymnasium_solver.experiments.comparison_report import write_summary
-    from gymnasium_solver.experiments.groups import experiment_groups
-
-    groups = [group for group in experiment_groups(experiment) if group.scores]
-    if not groups:
-        return
-    comparison = compare(groups)
-    print_comparison(comparison)
-    try:
-        written = write_summary(experiment.path, comparison, groups)
-    except GsolveError as error:
-        print(f"the summary was not written: {error}")
-        return
-    print(f"{written}  (gsolve compare {experiment.id} shows it again)")
-
-
 # --- elsewhere
 
 
 def backend_of(args: Args) -> str:
-    from gymnasium_solver.backends.resources import check_backend
-
-    return check_backend(args.backend, sbatch=args.sbatch, resources=args.resources)
+    return placement.check_backend(args.backend, sbatch=args.sbatch, resources=args.resources)
 
 
 def _detach(experiment: "Experiment", args: Args) -> int:
@@ -250,31 +238,20 @@ def _tracked(args: Args) -> dict[str, str]:
 
 
 def needs_of(args: Args, configs: Sequence[Path]) -> "Resources":
-    from gymnasium_solver.backends import resources
-
-    needs, note = resources.needs_of(configs, args.resources)
+    needs, note = placement.needs_of(configs, args.resources)
     print(note, file=sys.stderr if getattr(args, "json", False) else None)
     return needs
 
 
 def pool_backend(args: Args, configs: Sequence[Path]) -> "Backend | None":
-    """What a coordinator here starts runs of these configs on; None: this machine. The runs are not
-    all known at the start, so that it must see each of their folders."""
+    """What a coordinator here starts runs of these configs on; None: this machine."""
     if (name := backend_of(args)) == "local":
         return None
-    needs = needs_of(args, configs)
-    if name == "slurm":
-        from gymnasium_solver.backends.slurm import SlurmBackend, sbatch_options
-
-        return SlurmBackend(needs, sbatch_options(args.sbatch))
-    from gymnasium_solver.backends.ray_tasks import RayBackend
-
-    address = os.environ.get("RAY_ADDRESS")
-    return RayBackend(address, cpus=needs.cpus, gpus=needs.gpus, memory_gb=needs.memory_gb)
+    return placement.pool_backend(name, needs_of(args, configs), args.sbatch)
 
 
 def _on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) -> int:
-    """Submit a job array, and follow it unless --detach."""
+    """Submit a job array, and show its runs until it is over, unless --detach."""
     from gymnasium_solver.backends import slurm
 
     script = slurm.write_script(
@@ -284,19 +261,12 @@ def _on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) 
         name=experiment.id,
         jobs=args.jobs,
         env=_tracked(args),
-        options=slurm.sbatch_options(args.sbatch),
+        options=placement.sbatch_options(args.sbatch),
     )
     job_id = slurm.submit(script)
     print(f"submitted {script} as Slurm job {job_id}")
-    return 0 if args.detach else _follow(experiment, args, job_id, at_end)
-
-
-def _follow(experiment: "Experiment", args: Args, job_id: str, at_end: Callable[[], None]) -> int:
-    """Show the runs of an experiment that trains elsewhere until its job is over."""
-    from gymnasium_solver.backends import slurm
-    from gymnasium_solver.cli.many_table import ManyTable
-    from gymnasium_solver.experiments.experiment import Progress, counts
-
+    if args.detach:
+        return 0
     progress = Progress(experiment)
     try:
         with ManyTable(progress, args.quiet) as table:
@@ -330,3 +300,103 @@ def _on_service(backend: str, experiment: "Experiment", args: Args) -> int:
         print(f"{backend} is not installed here. Start it with:\n  {command}")
         return 0
     return cloud.submit(backend, made)
+
+
+# --- the runs of an experiment
+
+
+class ManyTable(out.LiveView):
+    """Shows an experiment while it runs."""
+
+    def __init__(self, progress: Progress, quiet: bool = False) -> None:
+        super().__init__(out.make_console(), quiet)
+        self.progress = progress
+        self._told: set[str] = set()
+        self._said_s = self._looked_s = 0.0
+
+    def on_change(self, task: "Task") -> None:
+        """A task has started, ended, or is to be resumed."""
+        if self.is_shown or self.quiet:
+            return
+        if task.is_over:
+            self._tell_ends_of_stacks()
+        row = next((r for r in self.progress.rows() if r.member.run == task.folder.name), None)
+        words = {"waiting": "has ended early and is resumed", "running": "started"}
+        text = words.get(task.state, task.state)
+        if row is not None and row.run is not None:
+            if task.state == "running":
+                steps = row.run.env_steps
+                text = f"runs from {steps:,} env steps" if steps else "runs"
+            elif task.state == "finished":
+                text = f"finished: {result_text(row)}"
+        self.console.say(f"{task.label}: {text}" + (f": {task.reason}" if task.reason else ""))
+
+    def on_poll(self) -> None:
+        now_s = time.monotonic()
+        self.draw(self.renderable)
+        if self.is_shown or self.quiet:
+            return
+        if now_s - self._looked_s >= LOOK_S:
+            self._tell_ends_of_stacks()
+            self._looked_s = now_s
+        if now_s - self._said_s >= PLAIN_S:
+            if self._said_s:
+                self.console.say(counts(self.progress.rows()))
+            self._said_s = now_s
+
+    def _tell_ends_of_stacks(self) -> None:
+        """One line for each run of a stack that has ended since the last time."""
+        for row in self.progress.rows() if self.progress.experiment.stacks else ():
+            if row.status in OVER and row.member.run not in self._told:
+                self._told.add(row.member.run)
+                text = f"finished: {result_text(row)}" if row.status == "finished" else row.status
+                self.console.say(f"{row.member.group} seed {row.member.seed}: {text}")
+
+    def renderable(self) -> Group:
+        rows = self.progress.rows()
+        fits = len(rows) + 4 <= self.console.height
+        table = runs_table(rows) if fits else groups_table(rows)
+        return Group(table, Text(counts(rows), style=out.GREY))
+
+
+def runs_table(rows: list[Row]) -> Table:
+    heads = ("=progress", ">env steps", ">validation", ">test", ">time")
+    table = out.table("=config", ">seed", "status", *heads)
+    for row in rows:
+        run = row.run
+        if run is None:
+            table.add_row(row.member.group, str(row.member.seed), "waiting", *[""] * 5)
+            continue
+        score = ScoreText(run.threshold, [])
+        best = score(run.best["score"] if run.best else None)
+        test = score(run.test["mean"] if run.test else None)
+        about = (row.member.group, str(row.member.seed), out.status_text(run), bar(row.progress))
+        table.add_row(*about, f"{run.env_steps:,}", best, test, f"{run.wall_s:,.0f} s")
+    return table
+
+
+def groups_table(rows: list[Row]) -> Table:
+    """One line per config, for more runs than the terminal has lines."""
+    table = out.table("=config", "runs", ">progress", ">solved")
+    for group in dict.fromkeys(row.member.group for row in rows):
+        own = [row for row in rows if row.member.group == group]
+        share = sum(row.progress or 0.0 for row in own) / len(own)
+        n_solved = sum(bool(row.run and row.run.solved) for row in own)
+        table.add_row(group, counts(own), bar(share), str(n_solved))
+    return table
+
+
+def bar(share: float | None) -> str:
+    if share is None:
+        return ""
+    full = round(BAR * share)
+    return f"{'█' * full}{'░' * (BAR - full)} {share:4.0%}"
+
+
+def result_text(row: Row) -> str:
+    run = row.run
+    assert run is not None
+    score = ScoreText(run.threshold, [])
+    found = f"test {score(run.test['mean'])}" if run.test else "not tested"
+    solved = " (solved)" if run.solved else ""
+    return f"{found}{solved} after {run.env_steps:,} env steps, {run.wall_s:,.1f} s"

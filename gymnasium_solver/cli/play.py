@@ -6,7 +6,6 @@ for each episode.
 
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from gymnasium_solver.cli.flags import (
 )
 
 if TYPE_CHECKING:
-    from gymnasium_solver.media.actors import Actor, PolicyActor
+    from gymnasium_solver.media.actors import Actor
     from gymnasium_solver.media.keys import KeyMap
     from gymnasium_solver.media.session import Session
     from gymnasium_solver.media.stage import Stage
@@ -90,7 +89,14 @@ def play(args: Args) -> None:
         _show(session, keys, place)
     finally:
         session.player.stage.close()
-    _print_end(session, place)
+    written, returns = session.close(), session.returns
+    if returns and (place != "plain" or len(returns) > 1):
+        mean = sum(returns) / len(returns)
+        print(f"{len(returns)} episode{'s' * (len(returns) > 1)}, mean return {mean:.6g}")
+    for path in written:
+        print(f"recorded {path}")
+    if session.stage.note:
+        print(session.stage.note)
 
 
 def find(target: str, root: Path, *, trust: bool = False) -> "Found":
@@ -116,7 +122,9 @@ def _place(wants_text: bool) -> str:
 def _open(
     args: Args, found: "Found", mode: str, place: str, record: tuple[Path, ...]
 ) -> "tuple[Session, KeyMap | None]":
-    from gymnasium_solver.media.actors import PolicyActor, title_of, trained_agent
+    from gymnasium_solver.media.actors import NewestPolicy, PolicyActor, title_of, trained_agent
+    from gymnasium_solver.media.keys import key_map
+    from gymnasium_solver.media.labels import action_names
     from gymnasium_solver.media.player import Player
     from gymnasium_solver.media.session import Options, Session
     from gymnasium_solver.media.stage import open_stage
@@ -131,7 +139,12 @@ def _open(
     stage = open_stage(found, agent=agent, must_draw=films, as_text=as_text)
     try:
         actor = _actor(args, found, stage, agent, explains=place != "plain")
-        keys = _keys(stage) if mode == "user" else None
+        keys = key_map(stage, action_names(stage)) if mode == "user" else None
+        if mode == "user" and keys is None:
+            raise UsageError(
+                f"--mode user: {found.config.env_id} has the actions {stage.env.action_space}, "
+                "which keys cannot give; expected Discrete, MultiBinary or Box"
+            )
         where = Path("episodes") if found.run is None else found.run.path / "episodes"
         options = Options(
             fps=args.fps or stage.fps,
@@ -145,7 +158,18 @@ def _open(
         )
         session = Session(Player(stage, actor, seed), options, seed)
         if args.follow and isinstance(actor, PolicyActor):
-            session.before_episode = _newest(found, actor)
+            newest = NewestPolicy(found)
+
+            def take_newest(session: "Session") -> None:
+                """Before each episode; the session ends after the run has."""
+                is_training = newest.is_training
+                if newest.refresh():
+                    actor.take_over(newest.agent)
+                    session.options = replace(session.options, title=newest.title)
+                elif not is_training:
+                    session.quit()
+
+            session.before_episode = take_newest
         return session, keys
     except BaseException:
         stage.close()
@@ -163,23 +187,6 @@ def _actor(
     greedy = greedy_of(args)
     greedy = found.config.eval_deterministic if greedy is None else greedy
     return PolicyActor(agent, greedy=greedy, explains=explains)
-
-
-def _newest(found: "Found", actor: "PolicyActor") -> "Callable[[Session], None]":
-    """Takes the newest policy before each episode; the session ends after the run has."""
-    from gymnasium_solver.media.actors import NewestPolicy
-
-    newest = NewestPolicy(found)
-
-    def before_episode(session: "Session") -> None:
-        is_training = newest.is_training
-        if newest.refresh():
-            actor.take_over(newest.agent)
-            session.options = replace(session.options, title=newest.title)
-        elif not is_training:
-            session.quit()
-
-    return before_episode
 
 
 def _show_grid(args: Args, found: "Found", place: str, grid: tuple[int, int]) -> None:
@@ -215,19 +222,6 @@ def _show_grid(args: Args, found: "Found", place: str, grid: tuple[int, int]) ->
         stage.close()
 
 
-def _keys(stage: "Stage") -> "KeyMap":
-    from gymnasium_solver.media.keys import key_map
-    from gymnasium_solver.media.labels import action_names
-
-    keys = key_map(stage, action_names(stage))
-    if keys is None:
-        raise UsageError(
-            f"--mode user: {stage.config.env_id} has the actions {stage.env.action_space}, which "
-            "keys cannot give; expected Discrete, MultiBinary or Box"
-        )
-    return keys
-
-
 def _show(session: "Session", keys: "KeyMap | None", place: str) -> None:
     try:
         if place == "window":
@@ -235,53 +229,28 @@ def _show(session: "Session", keys: "KeyMap | None", place: str) -> None:
 
             Window(session, keys).run()
         elif place == "terminal":
-            _in_terminal(session, keys)
-        else:
-            _plainly(session)
+            from gymnasium_solver.cli.keys import terminal_keys
+            from gymnasium_solver.cli.output import make_console
+            from gymnasium_solver.media.terminal import TerminalView
+
+            pressed = terminal_keys()
+            if pressed is None:
+                raise UsageError("the terminal's keys cannot be read here; use a window, or a pipe")
+            try:
+                TerminalView(session, make_console(), pressed.names, keys).run()
+            finally:
+                pressed.close()
+        else:  # one line for each episode, at full speed
+            session.on_episode = _print_episode
+            session.is_paused = False
+            while not session.is_over:
+                session.advance()
     except KeyboardInterrupt:  # as good as Q: what was played is kept
         session.quit()
-
-
-def _in_terminal(session: "Session", keys: "KeyMap | None") -> None:
-    from gymnasium_solver.cli.keys import terminal_keys
-    from gymnasium_solver.cli.tables import make_console
-    from gymnasium_solver.media.terminal import TerminalView
-
-    pressed = terminal_keys()
-    if pressed is None:
-        raise UsageError("the terminal's keys cannot be read here; use a window, or a pipe")
-    try:
-        TerminalView(session, make_console(), pressed.names, keys).run()
-    finally:
-        pressed.close()
-
-
-def _plainly(session: "Session") -> None:
-    """One line for each episode, at full speed."""
-    session.on_episode = _print_episode
-    session.is_paused = False
-    while not session.is_over:
-        session.advance()
 
 
 def _print_episode(session: "Session") -> None:
     moment = session.moment
     why = "terminated" if moment.terminated else "time limit"
-    print(
-        f"episode {len(session.returns)}: return {moment.episode_return:.6g} in {moment.t:,} "
-        f"steps, {why}",
-        flush=True,
-    )
-
-
-def _print_end(session: "Session", place: str) -> None:
-    written = session.close()
-    returns = session.returns
-    if returns and (place != "plain" or len(returns) > 1):
-        mean = sum(returns) / len(returns)
-        plural = "s" if len(returns) > 1 else ""
-        print(f"{len(returns)} episode{plural}, mean return {mean:.6g}")
-    for path in written:
-        print(f"recorded {path}")
-    if session.stage.note:
-        print(session.stage.note)
+    text = f"return {moment.episode_return:.6g} in {moment.t:,} steps, {why}"
+    print(f"episode {len(session.returns)}: {text}", flush=True)

@@ -1,9 +1,12 @@
-"""Verbs that write what a trained agent does to files: `video`, `record` and `explain`."""
+"""Verbs that record what a trained agent does: `video`, `record`, `explain` and `inspect`."""
 
 import dataclasses
+import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import (
     Args,
     UsageError,
@@ -14,13 +17,16 @@ from gymnasium_solver.cli.flags import (
     seed_of,
     verb,
 )
-from gymnasium_solver.cli.format import number
-from gymnasium_solver.cli.tables import GREY, make_console, tell
+from gymnasium_solver.errors import RunError, WriteError
+from gymnasium_solver.runs.episode_tables import first_difference, notable, write_csv
+from gymnasium_solver.runs.episodes import Episode, get_episode, list_episodes, worst_first
+from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
 
 if TYPE_CHECKING:
-    from gymnasium_solver.media.explain import Explained
-    from gymnasium_solver.media.record import Recorded
     from gymnasium_solver.training.targets import Found
+
+SHOWN = 15  # notable steps
+FACTS = ("run", "env_id", "env_steps", "seed", "greedy", "created_at", "parent", "note", "why")
 
 
 def found_agent(args: Args) -> "Found":
@@ -69,24 +75,21 @@ def video(args: Args) -> None:
         fps=args.fps,
         greedy=greedy_of(args),
     )
-    tell(args, result.to_dict(), lambda: _print_video(result))
-
-
-def _print_video(result: "Recorded") -> None:
-    console = make_console()
+    if out.told_json(args, result.to_dict()):
+        return
     size = Path(result.path).stat().st_size / 1e6
-    console.say(
+    out.show(
         f"{result.path}: {result.n_frames} frames of {result.width} x {result.height}, "
         f"{result.n_frames / result.fps:.1f} s at {result.fps:g} a second, {size:.2f} MB"
     )
-    shown = ", ".join(number(value, 2) for value in result.returns)
-    console.print(f"return{'s' * (len(result.returns) > 1)} {shown} (seed {result.seed})")
+    shown = ", ".join(out.number(value, 2) for value in result.returns)
+    out.show(f"return{'s' * (len(result.returns) > 1)} {shown} (seed {result.seed})")
     if result.cut:
         longest = max(result.lengths)
         text = f"{len(result.cut)} cut after {longest:,} steps: --max-steps N shows more"
-        console.print(text, style=GREY)
+        out.show(text, style=out.GREY)
     if result.note:
-        console.say(result.note, GREY)
+        out.show(result.note, style=out.GREY)
 
 
 @verb("""
@@ -107,7 +110,6 @@ examples:
 def record(args: Args) -> None:
     from gymnasium_solver.media.minari_writer import write_dataset
     from gymnasium_solver.paths import user_path
-    from gymnasium_solver.runs.resolve import resolve_checkpoint
 
     written = write_dataset(
         resolve_checkpoint(args.checkpoint, root_of(args)),
@@ -125,7 +127,7 @@ def record(args: Args) -> None:
         "mean_return": written.mean_return,
     }
     counts = f"{written.episodes} episodes, {written.steps:,} steps"
-    tell(args, data, f"{written.path}: {counts}, mean return {written.mean_return:.4g}")
+    out.tell(args, data, f"{written.path}: {counts}, mean return {written.mean_return:.4g}")
 
 
 @verb("""
@@ -165,12 +167,9 @@ def explain(args: Args) -> None:
         most_steps=args.max_steps,
     )
     result = explain_run(found_agent(args), question, Path(args.out) if args.out else None)
-    tell(args, result.to_dict(), lambda: _print_explained(result))
-
-
-def _print_explained(result: "Explained") -> None:
-    console = make_console()
-    console.say(f"{result.page}: {len(result.files)} pictures")
+    if out.told_json(args, result.to_dict()):
+        return
+    out.show(f"{result.page}: {len(result.files)} pictures")
     for step in result.steps:
         value = "" if step["value"] is None else f", value {step['value']:.4g}"
         line = f"step {step['step']}: {step['action']}{value}; "
@@ -178,6 +177,179 @@ def _print_explained(result: "Explained") -> None:
         ranked = sorted(step["contributions"].items(), key=lambda item: -abs(item[1]))[:3]
         if ranked:
             line += f" ({', '.join(f'{name} {part:+.3g}' for name, part in ranked)})"
-        console.say(line)
-    for note in result.notes:
-        console.say(note, GREY)
+        out.show(line)
+    out.show(*result.notes, style=out.GREY)
+
+
+@verb("""
+inspect: Record episodes of a trained agent with everything about each step: frames,
+probabilities, values, rewards, advantages, observations. They are kept in the run;
+gsolve ui shows them frame by frame.
+
+RUN[/CHECKPOINT]
+--seed test|val|train|INT=test     seed of the first episode
+--episodes N=1             episodes, seeds in a row
+--max-steps
+--branch EPISODE:STEP[:ACTION]     repeat an episode up to a step, then take this action, or let the
+                           agent continue
+--compare CHECKPOINT       also play each seed with this checkpoint
+--list                     list the recorded episodes
+--episode ID               show a recorded episode; a part of its id
+--remove ID                delete a recorded episode
+--csv FILE                 write the steps of the episode as CSV; - is stdout
+--html FILE                write it as one page that plays from disk
+--ui                       show it in the browser
+--deterministic --sampled --env-kwargs --trust --runs-dir --json
+
+examples:
+  gsolve inspect @last
+  gsolve inspect a1b2/@best --episodes 10 --sampled
+  gsolve inspect @last --list
+  gsolve inspect @last --branch 3fa2:40:left       another action at step 40
+  gsolve inspect @last/@best --compare @last       the same seed, two checkpoints
+  gsolve inspect @last --episode 3fa2 --csv steps.csv
+""")
+def inspect(args: Args) -> int | None:
+    branch = None if args.branch is None else branch_of(args.branch)
+    if branch is not None and (args.episodes > 1 or args.compare):
+        raise UsageError("--branch records one episode: leave out --episodes and --compare")
+    if not (args.list or args.episode or args.remove):
+        return _show(args, _record(args, branch))
+    try:
+        run = resolve_run(args.checkpoint, root_of(args))
+    except RunError:
+        run = resolve_checkpoint(args.checkpoint, root_of(args)).run
+    if args.remove:
+        episode = get_episode(run, args.remove)
+        episode.delete()
+        print(f"{episode.id} deleted")
+        return None
+    if args.episode:
+        return _show(args, [get_episode(run, args.episode)])
+    episodes = worst_first(list_episodes(run))
+    if not out.told_json(args, [brief(episode) for episode in episodes]):
+        nothing = f"{run.id} has no recorded episodes; gsolve inspect {run.id} records one"
+        _print_list(episodes) if episodes else print(nothing)
+    return None
+
+
+def branch_of(text: str) -> tuple[str, int, Any]:
+    """EPISODE:STEP[:ACTION]; numbers of an action as JSON has them, a label as it is."""
+    from gymnasium_solver.config.yaml_file import parse_value
+
+    episode, _, rest = text.partition(":")
+    step, _, action = rest.partition(":")
+    if not episode or not step.isdecimal():
+        raise UsageError(
+            f"--branch {text}: expected EPISODE:STEP:ACTION, or EPISODE:STEP (the agent acts)"
+        )
+    value = parse_value(action) if action else None
+    return episode, int(step), value if isinstance(value, int | float | list) else action or None
+
+
+def _record(args: Args, branch: tuple[str, int, Any] | None) -> list[Episode]:
+    """One for each episode: seeds in a row, and with --compare each seed by both checkpoints."""
+    from gymnasium_solver.media.inspect import Ask, Branch, Studio
+    from gymnasium_solver.training.score import pick_seed
+
+    ask = Ask(
+        args.checkpoint,
+        seed=seed_of(args),
+        greedy=greedy_of(args),
+        most_steps=args.max_steps,
+        branch=None if branch is None else Branch(*branch),
+        env_kwargs=env_kwargs_of(args),
+        trust=args.trust,
+    )
+    studio, asks = Studio(root_of(args)), [ask]
+    try:
+        if args.episodes > 1 or args.compare:
+            scene = studio.scene(ask)
+            seed = pick_seed(scene.found.config, scene.run, scene.env_steps, ask.seed)
+            asks = [replace(ask, seed=seed + i) for i in range(args.episodes)]
+            if args.compare:
+                other = f"{scene.run.path}/{args.compare.removeprefix('/')}"
+                asks = [each for one in asks for each in (one, replace(one, run=other))]
+        return [studio.play(one) for one in asks]
+    finally:
+        studio.close()
+
+
+def brief(episode: Episode) -> dict[str, Any]:
+    facts = {name: episode.facts.get(name) for name in FACTS}
+    return {"id": episode.id, "status": episode.status, **facts, **episode.result}
+
+
+def _show(args: Args, episodes: list[Episode]) -> int | None:
+    worst = worst_first(episodes)[0]
+    if args.ui:
+        return _open(worst, episodes[-1] if args.compare else None)
+    _write_files(args, worst)
+    if args.csv == "-":
+        return None
+    is_pair = bool(args.compare) and len(episodes) == 2
+    found = first_difference(*episodes) if is_pair else None
+    if args.json:
+        told = [{**brief(one), "path": str(one.path), "notable": notable(one)} for one in episodes]
+        out.print_json({"episodes": told, **({"difference": found} if is_pair else {})})
+        return None
+    _print_list(episodes)
+    if found is not None:
+        at = f"first difference at step {found['step']}: another {found['what']}"
+        print("no difference as far as both go" if found["step"] is None else at)
+    steps = notable(worst)
+    if steps:
+        out.show(f"notable steps{f' of the worst, {worst.id}' * (len(episodes) > 1)}:")
+    info = worst.info()
+    for entry in steps[:SHOWN]:
+        t = entry["step"]
+        action = info[t].get("action") if t < len(info) else None
+        out.show(f"  step {t:>5}  {action or '':<14} {', '.join(entry['why'])}".rstrip())
+    if len(steps) > SHOWN:
+        out.show(f"  and {len(steps) - SHOWN} more", style=out.GREY)
+    out.show(worst.path, style=out.GREY)
+    return None
+
+
+def _open(episode: Episode, other: Episode | None) -> int:
+    """The page of an episode, next to another one."""
+    from gymnasium_solver.cli.serve import require_web, serve
+
+    require_web()
+    from gymnasium_solver.serve.web.security import Settings
+
+    run = episode.path.parents[1]
+    beside = "" if other is None or other.id == episode.id else f"&with={other.id}"
+    page = f"inspect/{run.name}?episode={episode.id}{beside}"
+    return serve(Settings(root=run.parent.absolute()), page=page, opens=True)
+
+
+def _write_files(args: Args, episode: Episode) -> None:
+    try:
+        if args.csv == "-":
+            write_csv(episode, sys.stdout)
+        elif args.csv:
+            with Path(args.csv).open("w", newline="", encoding="utf-8") as file:
+                write_csv(episode, file)
+        if args.html:
+            from gymnasium_solver.serve.web.episode_file import episode_page
+
+            Path(args.html).write_text(episode_page(episode), encoding="utf-8")
+    except OSError as error:
+        raise WriteError(
+            f"{error.filename} cannot be written: {error.strerror or error}"
+        ) from error
+
+
+def _print_list(episodes: list[Episode]) -> None:
+    for episode in episodes:
+        result, parent = episode.result, episode.facts.get("parent")
+        text = f"{episode.id}: {episode.status}"
+        if result:
+            text = f"{episode.id}: return {out.number(result.get('return'), 2)} in "
+            text += f"{result.get('steps')} steps, {result.get('ended')}"
+        if parent:
+            text += f"; branch of {parent.get('episode')} at step {parent.get('step')}"
+        out.show(text)
+    notes = [one.facts.get(key) for one in episodes for key in ("note", "no_frames")]
+    out.show(*dict.fromkeys(filter(None, notes)), style=out.GREY)

@@ -13,34 +13,15 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli import output as out
+from gymnasium_solver.cli import summary
 from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, root_of, verb
-from gymnasium_solver.cli.summary import (
-    measured_from_random,
-    next_rows,
-    result_rows,
-    score_text,
-    verdict,
-)
-from gymnasium_solver.cli.tables import (
-    GREY,
-    Column,
-    PlainRows,
-    make_console,
-    plain_table,
-    print_json,
-    print_pairs,
-    print_table,
-    shorten_middle,
-    status_text,
-    tell,
-)
 from gymnasium_solver.paths import cannot_write_file, output_file
 from gymnasium_solver.printable import printable, printable_lines
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.curves import Curve, curves, write_csv
+from gymnasium_solver.runs.curves import curves, write_csv
 from gymnasium_solver.runs.metric_aliases import aliases_of, canonical
-from gymnasium_solver.runs.metrics import METRICS, Metric, describe, find_metrics
+from gymnasium_solver.runs.metrics import METRICS, describe, find_metrics
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.select import Config, check_column, value_of
 from gymnasium_solver.runs.store import RunStore
@@ -79,12 +60,12 @@ examples:
 def runs(args: Args) -> None:
     if args.watch and args.json:
         raise UsageError("--watch is for people, --json for programs: use one of them")
-    store, console = RunStore(root_of(args)), make_console()
+    store, console = RunStore(root_of(args)), out.make_console()
 
     def found() -> list[RunSummary]:
         return store.select(args.filters, args.sort)[: args.limit]
 
-    def shown() -> str | Table | PlainRows:
+    def shown() -> str | Table | out.PlainRows:
         listed = found()
         if not listed:
             text = " ".join(args.filters)
@@ -94,14 +75,10 @@ def runs(args: Args) -> None:
             return chosen_table(listed, args.columns, store.config)
         return runs_table(console, listed)
 
-    if args.json:
-        print_json([run.to_dict() for run in found()])
-    elif args.watch:
+    if args.watch:
         watch(console, shown)
-    elif isinstance(table := shown(), str):
-        console.print(table, markup=False)
-    else:
-        print_table(console, table)
+    elif not out.told_json(args, lambda: [run.to_dict() for run in found()]):
+        console.print(shown())
 
 
 def watch(console: Console, make: Callable[[], RenderableType]) -> None:
@@ -117,26 +94,25 @@ def watch(console: Console, make: Callable[[], RenderableType]) -> None:
 
 def chosen_table(listed: list[RunSummary], names: Sequence[str], config: Config) -> Table:
     """The id and the fields that were asked for."""
+
+    def cell(value: Any) -> str:
+        if isinstance(value, float):
+            return f"{value:,.6g}"
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            value = ", ".join(value)
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        return "-" if value is None else printable(text)
+
     asked = [name for name in dict.fromkeys(names) if name not in ("run", "id")]
     for name in asked:
         check_column(name, listed, config)
-    table = plain_table("run", *asked)
+    table = out.table("run", *asked)
     for run in listed:
-        table.add_row(Text(run.id), *(Text(_cell(value_of(run, name, config))) for name in asked))
+        table.add_row(Text(run.id), *(Text(cell(value_of(run, name, config))) for name in asked))
     return table
 
 
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return printable(", ".join(value))
-    return printable(value if isinstance(value, str) else json.dumps(value, default=str))
-
-
-def runs_table(console: Console, listed: list[RunSummary]) -> PlainRows:
+def runs_table(console: Console, listed: list[RunSummary]) -> out.PlainRows:
     """One line per run. On a narrow terminal ids are shortened in the middle, then whole columns
     are dropped; a status is never cut."""
     columns = _columns(listed)
@@ -150,45 +126,38 @@ def runs_table(console: Console, listed: list[RunSummary]) -> PlainRows:
     excess = max(0, sum(widths.values()) + gaps - console.width)
     id_width = max(widths["run"] - excess, SHORTEST_ID)
     ids = columns["run"].cells
-    columns["run"].cells = [(shorten_middle(run_id, id_width), style) for run_id, style in ids]
-    return PlainRows(list(columns.values()))
+    columns["run"].cells = [(out.shorten_middle(run_id, id_width), style) for run_id, style in ids]
+    return out.PlainRows(list(columns.values()))
 
 
-def _columns(listed: list[RunSummary]) -> dict[str, Column]:
-    scores = [score_text(run) for run in listed]
-    tests = [
-        f"{score(run.test['mean']) if run.test else '-'}"
-        + ("" if run.threshold is None else f" / {score.threshold}")
-        for run, score in zip(listed, scores, strict=True)
-    ]
-    best = [run.best["score"] if run.best else None for run in listed]
-    columns = {
-        "run": [run.id for run in listed],
-        "status": [],
-        "env steps": [f"{run.env_steps:,}" for run in listed],
-        "best val": [score(value) for value, score in zip(best, scores, strict=True)],
-        "test / solved": tests,
-        "time": [fmt.duration(run.wall_s) for run in listed],
+def _columns(listed: list[RunSummary]) -> dict[str, out.Column]:
+    scores = [summary.score_text(run) for run in listed]
+    columns: dict[str, list[str]] = {
+        name: [] for name in ("run", "status", "env steps", "best val", "test / solved", "time")
     }
+    for run, score in zip(listed, scores, strict=True):
+        aim = "" if run.threshold is None else f" / {score.threshold}"
+        columns["run"].append(run.id)
+        columns["env steps"].append(f"{run.env_steps:,}")
+        columns["best val"].append(score(run.best["score"] if run.best else None))
+        columns["test / solved"].append(f"{score(run.test['mean'] if run.test else None)}{aim}")
+        columns["time"].append(out.duration(run.wall_s))
     if any(run.tags for run in listed):
         columns["tags"] = [", ".join(run.tags) for run in listed]
     if any(run.note for run in listed):
-        columns["note"] = [_first_words(run.note) for run in listed]
+        notes = [run.note.partition("\n") for run in listed]
+        columns["note"] = [
+            first if not rest and len(first) <= LONGEST_NOTE else first[: LONGEST_NOTE - 1] + "…"
+            for first, rest, _ in notes
+        ]
     left = ("run", "status", "tags", "note")
     made = {
-        name: Column(name, [(printable(text), "none") for text in texts], name not in left)
+        name: out.Column(name, [(printable(text), "none") for text in texts], name not in left)
         for name, texts in columns.items()
     }
-    statuses = [status_text(run) for run in listed]
+    statuses = [out.status_text(run) for run in listed]
     made["status"].cells = [(status.plain, str(status.style)) for status in statuses]
     return made
-
-
-def _first_words(note: str) -> str:
-    first = note.split("\n", 1)[0]
-    if first == note and len(note) <= LONGEST_NOTE:
-        return first
-    return first[: LONGEST_NOTE - 1] + "…"
 
 
 # --- one run
@@ -215,24 +184,26 @@ def run(args: Args) -> None:
     root = root_of(args)
     if args.log is not None:
         lines = query.get_log(args.run, lines=args.log, root=root)
-        tell(args, lines, lambda: print(printable_lines("\n".join(lines))))
+        if not out.told_json(args, lines):
+            print(printable_lines("\n".join(lines)))
     elif args.csv is not None or args.metrics is not None:
         _show_metrics(args, root)
     else:
         details = query.get_details(args.run, root)
         more = {
-            "normalized": measured_from_random(details.summary),
+            "normalized": summary.measured_from_random(details.summary),
             "evals": details.evaluations,
             "alerts": [alert.to_dict() for alert in details.alerts],
         }
-        data = details.summary.to_dict() | more
-        tell(args, data, lambda: print_run(make_console(), details, args.runs_dir))
+        if not out.told_json(args, details.summary.to_dict() | more):
+            print_run(details, args.runs_dir)
 
 
-def print_run(console: Console, details: query.RunDetails, runs_dir: str | None = None) -> None:
+def print_run(details: query.RunDetails, runs_dir: str | None = None) -> None:
     run, val = details.summary, details.validations
-    console.print(Text.assemble((run.id, "bold"), "  ", status_text(run)))
-    console.print(verdict(run))
+    console = out.make_console()
+    console.print(Text.assemble((run.id, "bold"), "  ", out.status_text(run)))
+    console.print(summary.verdict(run))
     rows: list[tuple[str, str | Text]] = [
         ("env", run.env_id),
         ("agent", f"{run.algo_id}, variant {run.variant}, seed {run.seed}"),
@@ -242,42 +213,31 @@ def print_run(console: Console, details: query.RunDetails, runs_dir: str | None 
     ]
     scores = [event["mean"] for event in val if event.get("mean") is not None]
     if scores:
-        rows.append(("val", f"{fmt.sparkline(scores, 40)}  {len(scores)} evaluations"))
+        rows.append(("val", f"{out.sparkline(scores, 40)}  {len(scores)} evaluations"))
     score = ScoreText(run.threshold, scores)
     newest = {bool(event.get("greedy")): event for event in details.tests}
     tests = [test for _, test in sorted(newest.items(), reverse=True)]
-    rows += result_rows(run, tests, score, len(details.failed_tests))
-    print_pairs(console, rows)
-    for label, command in next_rows(run, runs_dir):  # not wrapped, so that they can be copied
-        console.print(Text.assemble((f"  {label:<9}", GREY), command), soft_wrap=True)
+    rows += summary.result_rows(run, tests, score, len(details.failed_tests))
+    console.print(out.pairs(rows))
+    for label, command in summary.next_rows(run, runs_dir):  # whole, so that they can be copied
+        console.say(Text.assemble((f"  {label:<9}", out.GREY), command))
     if run.checkpoints:
-        _print_checkpoints(console, run, score)
+        table = out.table(">  checkpoint", ">val", "")
+        for one in run.checkpoints:
+            marks = " ".join(f"@{mark}" for mark in ("best", "last") if one[mark])
+            table.add_row(f"{one['env_steps']}", score(one["score"]), marks)
+        console.print()
+        console.print(table)
     if val:
-        _print_evals(console, val, score)
-
-
-def _print_checkpoints(console: Console, run: RunSummary, score: ScoreText) -> None:
-    table = plain_table(">  checkpoint", ">val", "")
-    for checkpoint in run.checkpoints:
-        marks = [f"@{mark}" for mark in ("best", "last") if checkpoint[mark]]
-        table.add_row(f"{checkpoint['env_steps']}", score(checkpoint["score"]), " ".join(marks))
-    console.print()
-    print_table(console, table)
-
-
-def _print_evals(console: Console, evals: list[dict[str, Any]], score: ScoreText) -> None:
-    table = plain_table(">  val at", ">mean", ">std", ">min", ">max", ">length", ">episodes")
-    for event in evals[-SHOWN_EVALS:]:
-        table.add_row(
-            f"{event['env_steps']:,}",
-            *(score(event.get(name)) for name in ("mean", "std", "min", "max")),
-            fmt.number(event.get("length_mean"), 1),
-            fmt.number(event.get("episodes")),
-        )
-    console.print()
-    if len(evals) > SHOWN_EVALS:
-        console.print(f"  the last {SHOWN_EVALS} of {len(evals)} evaluations", style=GREY)
-    print_table(console, table)
+        table = out.table(">  val at", ">mean", ">std", ">min", ">max", ">length", ">episodes")
+        for event in val[-SHOWN_EVALS:]:
+            figures = (score(event.get(name)) for name in ("mean", "std", "min", "max"))
+            length, n = out.number(event.get("length_mean"), 1), out.number(event.get("episodes"))
+            table.add_row(f"{event['env_steps']:,}", *figures, length, n)
+        console.print()
+        if len(val) > SHOWN_EVALS:
+            console.print(f"  the last {SHOWN_EVALS} of {len(val)} evaluations", style=out.GREY)
+        console.print(table)
 
 
 def _show_metrics(args: Args, root: Path) -> None:
@@ -286,7 +246,16 @@ def _show_metrics(args: Args, root: Path) -> None:
         raise UsageError(f"no metrics are logged yet in {args.run}")
     if args.csv is None:
         found = curves(rows, names)
-        tell(args, found, lambda: _print_curves(found))
+        table = out.table("=metric", ">last", ">min", ">max", ">mean", "", "unit")
+        for name, points in found.items():
+            metric = describe(name)
+            values = [float(y) for _, y in points if isinstance(y, int | float)]
+            numbers: list[float | None] = [None] * 4
+            if values:
+                numbers = [values[-1], min(values), max(values), sum(values) / len(values)]
+            shown = [out.number(x, metric.precision) for x in numbers]
+            table.add_row(Text(name), *shown, out.sparkline(values, SPARK), metric.unit)
+        out.tell(args, found, table)
         return
     text = io.StringIO(newline="")
     n_lines = write_csv(rows, text, names)
@@ -299,19 +268,6 @@ def _show_metrics(args: Args, root: Path) -> None:
     except OSError as error:
         raise cannot_write_file("the CSV file", path, error) from error
     print(f"{path}: {n_lines:,} rows")
-
-
-def _print_curves(found: dict[str, Curve]) -> None:
-    table = plain_table("=metric", ">last", ">min", ">max", ">mean", "", "unit")
-    for name, points in found.items():
-        metric = describe(name)
-        values = [float(y) for _, y in points if isinstance(y, int | float)]
-        numbers = (
-            [values[-1], min(values), max(values), sum(values) / len(values)] if values else []
-        )
-        shown = [fmt.number(x, metric.precision) for x in numbers] or ["-"] * 4
-        table.add_row(Text(name), *shown, fmt.sparkline(values, SPARK), metric.unit)
-    print_table(make_console(), table)
 
 
 # --- what runs log
@@ -336,28 +292,23 @@ def metrics(args: Args) -> int:
     alias = canonical(text, METRICS) if text else None
     if alias is not None and METRICS[alias] not in found:
         found.insert(0, METRICS[alias])
-    if found or args.json:
-        tell(args, lambda: [_metric_facts(metric) for metric in found], lambda: _print_list(found))
+    if args.json:
+        from gymnasium_solver.runs.alerts.judge import RULES
+
+        alerts = {m.name: [r.name for r in RULES.values() if r.metric == m.name] for m in found}
+        more = [{"alerts": alerts[m.name], "aliases": aliases_of(m.name)} for m in found]
+        out.print_json([asdict(m) | facts for m, facts in zip(found, more, strict=True)])
+    elif not found:
+        out.complain(f"no metric matches '{text}'. gsolve metrics lists all")
     else:
-        make_console(stderr=True).say(f"no metric matches '{text}'. gsolve metrics lists all")
+        table = out.table("=metric", "unit", "better", "meaning")
+        better = {"up": "higher", "down": "lower", None: ""}
+        groups = dict.fromkeys(metric.group for metric in found)
+        for i, group in enumerate(groups):
+            if i:
+                table.add_row()
+            for m in (metric for metric in found if metric.group == group):
+                meaning = m.description + " (details)" * m.is_detail
+                table.add_row(Text(m.name), m.unit, better[m.better], meaning)
+        out.show(table)
     return 0 if found else 1
-
-
-def _metric_facts(metric: Metric) -> dict[str, Any]:
-    from gymnasium_solver.runs.alerts.judge import RULES
-
-    alerts = [rule.name for rule in RULES.values() if rule.metric == metric.name]
-    return asdict(metric) | {"alerts": alerts, "aliases": aliases_of(metric.name)}
-
-
-def _print_list(found: list[Metric]) -> None:
-    table = plain_table("=metric", "unit", "better", "meaning")
-    better = {"up": "higher", "down": "lower", None: ""}
-    for i, group in enumerate(dict.fromkeys(metric.group for metric in found)):
-        if i:
-            table.add_row()
-        for metric in (metric for metric in found if metric.group == group):
-            late = " (details)" if metric.is_detail else ""
-            text = metric.description + late
-            table.add_row(Text(metric.name), metric.unit, better[metric.better], text)
-    print_table(make_console(), table)

@@ -1,16 +1,14 @@
 """Verbs that serve runs: `ui` in the browser, `mcp` to agents; and `agents-guide`."""
 
 import os
-import re
 import secrets
 import socket
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
-from gymnasium_solver.cli.tables import tell
 from gymnasium_solver.errors import MissingError
 from gymnasium_solver.printable import printable
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from gymnasium_solver.serve.web.security import Settings
 
 TOKEN = "GSOLVE_MCP_TOKEN"
-UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "": 1.0}
 
 
 @verb("""
@@ -123,7 +120,18 @@ bearer token of $GSOLVE_MCP_TOKEN, or the one that is printed at the start.
 def mcp(args: Args) -> None:
     root = root_of(args).absolute()
     if args.log:
-        _tell_log(args, root)
+        from gymnasium_solver.runs.jsonl import read_jsonl
+
+        entries = read_jsonl(root / ".mcp-log.jsonl")
+        lines = []
+        for entry in entries:
+            who = entry.get("who")
+            what = f"  -> {entry.get('error') or entry.get('outcome')}"
+            if isinstance(who, dict):
+                what = f"{entry.get('tool')} {entry.get('arguments')}  by {who.get('client')}"
+                what += f" ({who.get('user')}@{who.get('host')}, {who.get('transport')})"
+            lines.append(printable(f"{str(entry.get('at'))[:19]} {entry.get('change')} {what}"))
+        out.tell(args, entries, *lines or [f"nothing was changed over MCP in {root}"])
         return
     try:
         import mcp.server  # noqa: F401
@@ -134,14 +142,18 @@ def mcp(args: Args) -> None:
     from gymnasium_solver.serve.mcp.allowed import Settings
     from gymnasium_solver.serve.mcp.server import build_server, is_loopback
 
-    is_open = args.http and not is_loopback(args.host)
+    token = None
+    if args.http and (args.allow_write or not is_loopback(args.host)):
+        token = os.environ.get(TOKEN, secrets.token_urlsafe(24))
+        if len(token) < 16 or not token.isascii() or any(c.isspace() for c in token):
+            raise UsageError(f"${TOKEN} must be at least 16 letters and digits without spaces")
     settings = Settings(
         root=root,
         is_read_only=args.read_only or (args.http and not args.allow_write),
         max_trainings=args.max_trainings,
-        max_env_steps=_steps(args.max_env_steps),
-        max_wall_s=_seconds(args.max_wall_time),
-        token=_token() if args.http and (args.allow_write or is_open) else None,
+        max_env_steps=args.max_env_steps,
+        max_wall_s=args.max_wall_time,
+        token=token,
         transport="http" if args.http else "stdio",
         allow_publish=args.allow_publish,
     )
@@ -175,52 +187,6 @@ def _serve_http(settings: "McpSettings", args: Args) -> None:
         sys.stderr.flush()
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)
         uvicorn.Server(config).run(sockets=[listener])
-
-
-def _token() -> str:
-    given = os.environ.get(TOKEN)
-    if given is None:
-        return secrets.token_urlsafe(24)
-    if len(given) < 16 or not given.isascii() or any(c.isspace() for c in given):
-        raise UsageError(f"${TOKEN} must be at least 16 letters and digits without spaces")
-    return given
-
-
-def _steps(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        number = float(text.replace("_", ""))
-    except ValueError:
-        number = 0.0
-    if not 1 <= number < 2**63 or number != int(number):
-        raise UsageError(f"--max-env-steps {text}: expected a number such as 1e6")
-    return int(number)
-
-
-def _seconds(text: str | None) -> float | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|m|h|d|)", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise UsageError(f"--max-wall-time {text}: expected a time such as 90s, 30m, 2h or 1d")
-    return float(match[1]) * UNITS[match[2]]
-
-
-def _tell_log(args: Args, root: Path) -> None:
-    from gymnasium_solver.runs.jsonl import read_jsonl
-
-    entries = read_jsonl(root / ".mcp-log.jsonl")
-    lines = []
-    for entry in entries:
-        who = entry.get("who")
-        if isinstance(who, dict):
-            what = f"{entry.get('tool')} {entry.get('arguments')}  by {who.get('client')}"
-            what += f" ({who.get('user')}@{who.get('host')}, {who.get('transport')})"
-        else:
-            what = f"  -> {entry.get('error') or entry.get('outcome')}"
-        lines.append(printable(f"{str(entry.get('at'))[:19]} {entry.get('change')} {what}"))
-    tell(args, entries, "\n".join(lines) or f"nothing was changed over MCP in {root}")
 
 
 @verb("""

@@ -8,16 +8,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb, yaml_values
-from gymnasium_solver.cli.tables import GREY, make_console, tell
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.paths import user_path, write_output
 
 if TYPE_CHECKING:
     from gymnasium_solver.runs.run import Run
-    from gymnasium_solver.share.export.export_run import Exported
-    from gymnasium_solver.share.foreign.hyperparams import Mapped
-    from gymnasium_solver.share.hub.publish import Publication
 
 DATASET = "GSOLVE_HUB_DATASET"
 
@@ -39,24 +36,21 @@ examples:
 def export(args: Args) -> None:
     from gymnasium_solver.share.export.export_run import export_run
 
-    out = Path(args.out) if args.out else None
-    exported = export_run(args.checkpoint, root_of(args), args.format, out, trust=args.trust)
-    tell(args, exported.to_dict(), lambda: _print_exported(exported))
-
-
-def _print_exported(exported: "Exported") -> None:
-    console = make_console()
-    console.say(f"{exported.path}: {exported.size_bytes / 1e3:,.0f} kB")
-    for kind, values in (("in", exported.inputs), ("out", exported.outputs)):
+    path = Path(args.out) if args.out else None
+    made = export_run(args.checkpoint, root_of(args), args.format, path, trust=args.trust)
+    if out.told_json(args, made.to_dict):
+        return
+    print(f"{made.path}: {made.size_bytes / 1e3:,.0f} kB")
+    for direction, values in (("in", made.inputs), ("out", made.outputs)):
         for name, text in values.items():
-            console.say(f"  {kind:<3} {name:<14} {text}")
-    console.say(
-        f"same actions as {exported.run}/{exported.checkpoint} on {exported.compared_on}; "
-        f"largest difference {exported.largest_difference:.1e}"
+            print(f"  {direction:<3} {name:<14} {text}")
+    out.show(
+        f"same actions as {made.run}/{made.checkpoint} on {made.compared_on}; "
+        f"largest difference {made.largest_difference:.1e}"
     )
-    if exported.env_wrappers:
-        names = ", ".join(exported.env_wrappers)
-        console.say(f"the environment must apply these wrappers of the run: {names}", "yellow")
+    if made.env_wrappers:
+        names = ", ".join(made.env_wrappers)
+        out.show(f"the environment must apply these wrappers of the run: {names}", style="yellow")
 
 
 # --- the Hugging Face Hub
@@ -97,35 +91,30 @@ def publish(args: Args) -> None:
     )
     plan = plan_publication(args.run, root_of(args), args.repo, options)
     address = None if args.dry_run else send(plan, private=not args.public)
+    sizes = {name: len(content) for name, content in sorted(plan.package.files.items())}
     data = {
         "run": plan.run.id,
         "repo": plan.repo_id,
         "private": not args.public,
         "url": address,
-        "files": {name: len(content) for name, content in sorted(plan.package.files.items())},
+        "files": sizes,
         "changed": plan.package.changed,
         "notes": plan.notes,
         "results": plan.results.to_dict(),
     }
-    tell(args, data, lambda: _print_publication(plan, address, not args.public))
-
-
-def _print_publication(plan: "Publication", address: str | None, private: bool) -> None:
-    console = make_console()
-    files = sorted(plan.package.files.items())
+    if out.told_json(args, data):
+        return
+    for name, size in sizes.items() if address is None else ():
+        why = plan.package.changed.get(name)
+        out.show(f"  {size:>11,}  {name}" + (f"  ({why})" if why else ""))
+    out.show(*plan.notes, style="yellow")
+    seen_by = "public" if args.public else "private"
+    what = f"{len(sizes)} files, {plan.package.size / 1e6:.2f} MB, {seen_by}"
     if address is None:
-        for name, content in files:
-            why = plan.package.changed.get(name)
-            console.say(f"  {len(content):>11,}  {name}" + (f"  ({why})" if why else ""))
-    for note in plan.notes:
-        console.say(note, "yellow")
-    kind = "private" if private else "public"
-    what = f"{len(files)} files, {plan.package.size / 1e6:.2f} MB, {kind}"
-    if address is None:
-        console.say(f"dry run: nothing was sent. It would be {plan.repo_id}: {what}")
+        out.show(f"dry run: nothing was sent. It would be {plan.repo_id}: {what}")
     else:
-        console.say(f"{address}: {what}; {plan.results.text}")
-        console.say(f"gsolve pull {plan.repo_id}", GREY)
+        out.show(f"{address}: {what}; {plan.results.text}")
+        out.show(f"gsolve pull {plan.repo_id}", style=out.GREY)
 
 
 @verb("""
@@ -154,7 +143,7 @@ def pull(args: Args) -> None:
     summary = get_run(run)
     score = "" if summary.test is None else f", test {summary.test['mean']:g}"
     text = f"{run.path}: {summary.env_id} by {summary.algo_id}{score}\ngsolve eval {run.id}"
-    tell(args, {"run": run.id, "path": str(run.path), "pulled": run.meta()["pulled"]}, text)
+    out.tell(args, {"run": run.id, "path": str(run.path), "pulled": run.meta()["pulled"]}, text)
 
 
 @verb("""
@@ -175,55 +164,42 @@ examples:
   gsolve hub pull 'CartPole*' --repo ann/cartpole-study
 """)
 def hub(args: Args) -> None:
+    from gymnasium_solver.share.hub.datasets import list_remote, plan_push, pull_runs, push_runs
+
     repo = args.repo or os.environ.get(DATASET)
     if not repo:
         raise UsageError(f"which dataset? Give --repo USER/NAME, or set {DATASET}")
-    {"push": _push, "pull": _pull, "list": _list}[args.action](args, repo)
-
-
-def _push(args: Args, repo: str) -> None:
-    from gymnasium_solver.share.hub.publish import plan_push, push_runs
-
-    if not args.patterns:
-        raise UsageError("no run given. Usage: gsolve hub push RUN... --repo USER/NAME")
-    packages = plan_push(args.patterns, root_of(args), checkpoints=args.checkpoints)
-    url = None if args.dry_run else push_runs(packages, repo, private=not args.public)
-    runs = {p.run.id: {name: len(data) for name, data in p.files.items()} for p in packages}
-    lines = []
-    for run_id, files in runs.items():
-        lines.append(f"{run_id}: {len(files)} files, {sum(files.values()) / 1e6:.2f} MB")
-        if args.dry_run:
-            lines += [f"  {size:>11,}  {name}" for name, size in sorted(files.items())]
-    lines.append(f"dry run: nothing was sent to {repo}" if url is None else url)
-    tell(args, {"repo": repo, "url": url, "runs": runs}, "\n".join(lines))
-
-
-def _pull(args: Args, repo: str) -> None:
-    from gymnasium_solver.share.hub.pull import pull_runs
-
-    pulled, there = pull_runs(repo, _pattern(args), root_of(args))
-    lines = [str(run.path) for run in pulled]
-    here = [f"already here: {', '.join(there)}"] if there else []
-    data = {"pulled": lines, "there": there}
-    tell(args, data, lambda: print("".join(f"{line}\n" for line in [*lines, *here]), end=""))
-
-
-def _list(args: Args, repo: str) -> None:
-    from gymnasium_solver.share.hub.pull import list_remote
-
-    runs = list_remote(repo, _pattern(args), scores=args.scores)
-    lines = []
-    for run in runs:
-        score = (run.results or {}).get("mean_reward")
-        lines.append(run.id + (f"  {score:.2f}" if isinstance(score, int | float) else ""))
-    data = [{"id": run.id, "files": run.n_files, "results": run.results} for run in runs]
-    tell(args, data, "\n".join(lines) or f"{repo} has no matching runs")
-
-
-def _pattern(args: Args) -> str:
+    if args.action == "push":
+        if not args.patterns:
+            raise UsageError("no run given. Usage: gsolve hub push RUN... --repo USER/NAME")
+        packages = plan_push(args.patterns, root_of(args), checkpoints=args.checkpoints)
+        url = None if args.dry_run else push_runs(packages, repo, private=not args.public)
+        runs = {p.run.id: {name: len(data) for name, data in p.files.items()} for p in packages}
+        lines = []
+        for run_id, files in runs.items():
+            lines.append(f"{run_id}: {len(files)} files, {sum(files.values()) / 1e6:.2f} MB")
+            if args.dry_run:
+                lines += [f"  {size:>11,}  {name}" for name, size in sorted(files.items())]
+        lines.append(f"dry run: nothing was sent to {repo}" if url is None else url)
+        out.tell(args, {"repo": repo, "url": url, "runs": runs}, *lines)
+        return
     if len(args.patterns) > 1:
         raise UsageError(f"expected one pattern, got {', '.join(args.patterns)}")
-    return args.patterns[0] if args.patterns else ""
+    pattern = args.patterns[0] if args.patterns else ""
+    if args.action == "pull":
+        pulled, there = pull_runs(repo, pattern, root_of(args))
+        lines = [str(run.path) for run in pulled]
+        here = [f"already here: {', '.join(there)}"] if there else []
+        out.tell(args, {"pulled": lines, "there": there}, *lines, *here)
+        return
+    found = list_remote(repo, pattern, scores=args.scores)
+    scores = [(run.results or {}).get("mean_reward") for run in found]
+    lines = [
+        run.id + (f"  {score:.2f}" if isinstance(score, int | float) else "")
+        for run, score in zip(found, scores, strict=True)
+    ]
+    data = [{"id": run.id, "files": run.n_files, "results": run.results} for run in found]
+    out.tell(args, data, *lines or [f"{repo} has no matching runs"])
 
 
 # --- other libraries
@@ -256,7 +232,10 @@ def import_sb3(args: Args) -> None:
     from gymnasium_solver.share.foreign.imported_model import import_model
     from gymnasium_solver.share.foreign.model_files import read_cleanrl, read_sb3
 
-    env_id = args.env_id or _env_in_name(path)
+    # ppo-CartPole-v1.zip, as the zoo names its models
+    in_name = re.search(r"([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)", path.stem)
+    if not args.env_id and in_name is None:
+        raise UsageError(f"{path.name} does not say which environment it plays; give --env-id ID")
     statistics = Path(args.vec_normalize) if args.vec_normalize else None
     is_sb3 = path.suffix == ".zip"
     if statistics is not None and not is_sb3:
@@ -264,7 +243,7 @@ def import_sb3(args: Args) -> None:
     fields = yaml_values(args.set, "--set")
     run, mapped = import_model(
         read_sb3(path, statistics) if is_sb3 else read_cleanrl(path),
-        env_id,
+        args.env_id or (in_name[1] if in_name else ""),
         root_of(args),
         source=path.name,
         name=args.name,
@@ -272,29 +251,17 @@ def import_sb3(args: Args) -> None:
         episodes=None if args.no_eval else args.episodes,
         command=["gsolve", "import-sb3", path.name],
     )
-    data = {"run": run.id, "path": str(run.path), "test": run.meta().get("test")}
-    data |= {"fields": mapped.fields, "unmapped": mapped.unmapped}
-    tell(args, data, lambda: _print_imported(run, mapped))
-
-
-def _env_in_name(path: Path) -> str:
-    """`ppo-CartPole-v1.zip`, as the zoo names its models."""
-    match = re.search(r"([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)", path.stem)
-    if match is None:
-        raise UsageError(f"{path.name} does not say which environment it plays; give --env-id ID")
-    return match[1]
-
-
-def _print_imported(run: "Run", mapped: "Mapped") -> None:
-    console, meta = make_console(), run.meta()
-    score = ""
+    meta, score = run.meta(), ""
+    data = {"run": run.id, "path": str(run.path), "test": meta.get("test")}
+    if out.told_json(args, data | {"fields": mapped.fields, "unmapped": mapped.unmapped}):
+        return
     if test := meta.get("test"):
         stderr = "" if test["stderr"] is None else f" ± {test['stderr']:.3g}"
         score = f", {test['mean']:.2f}{stderr} over {test['episodes']} episodes"
-    console.say(f"{run.path}: {meta['env_id']} by {meta['algo_id']}{score}")
-    for name, why in sorted(mapped.unmapped.items()):
-        console.say(f"  not used: {name} ({why})", GREY)
-    console.say(f"gsolve eval {run.id}; gsolve train ... --init-from-run {run.id}", GREY)
+    out.show(f"{run.path}: {meta['env_id']} by {meta['algo_id']}{score}")
+    unused = [f"  not used: {name} ({why})" for name, why in sorted(mapped.unmapped.items())]
+    more = f"gsolve eval {run.id}; gsolve train ... --init-from-run {run.id}"
+    out.show(*unused, more, style=out.GREY)
 
 
 @verb("""
@@ -318,24 +285,21 @@ def import_config(args: Args) -> None:
     from gymnasium_solver.training.prepare import build_config
 
     found = read_foreign(Path(args.file), args.env_id, args.algo)
-    build_config({"env_id": found.env_id, "algo_id": found.algo_id, **found.mapped.fields})
-    if args.json or args.out is None:
-        data = {
-            "library": found.made_by,
-            "env_id": found.env_id,
-            "algo_id": found.algo_id,
-            "fields": found.mapped.fields,
-            "unmapped": found.mapped.unmapped,
-        }
-        tell(args, data, lambda: print(found.text(), end=""))
+    names, mapped = {"env_id": found.env_id, "algo_id": found.algo_id}, found.mapped
+    build_config({**names, **mapped.fields})
+    facts = {"library": found.made_by, **names}
+    if out.told_json(args, facts | {"fields": mapped.fields, "unmapped": mapped.unmapped}):
         return
-    out = Path(args.out)
-    if out.exists():
-        raise ConfigError(f"{out} exists; choose another name, or remove it.")
-    write_output(out, "the config", found.text())
-    for name, why in sorted(found.mapped.unmapped.items()):
+    if args.out is None:
+        print(found.text(), end="")
+        return
+    path = Path(args.out)
+    if path.exists():
+        raise ConfigError(f"{path} exists; choose another name, or remove it.")
+    write_output(path, "the config", found.text())
+    for name, why in sorted(mapped.unmapped.items()):
         print(f"not translated: {name}: {why}", file=sys.stderr)
-    print(f"{out}: gsolve train {out}:{found.algo_id}")
+    print(f"{path}: gsolve train {path}:{found.algo_id}")
 
 
 # --- trackers
@@ -389,7 +353,7 @@ def track(args: Args) -> int:
         done[name] = follower.follow() if args.follow else follower.send()
         if not args.json:
             print(f"{name}: {done[name]}", flush=True)
-    tell(args, {"run": run.id, "sent": done}, lambda: None)
+    out.told_json(args, {"run": run.id, "sent": done})
     return 0
 
 
@@ -432,7 +396,7 @@ def dashboard(args: Args) -> None:
         names = [getattr(panel, "title", None) or type(panel).__name__ for panel in section.panels]
         lines += [f"    {name}" for name in names]
     lines.append("nothing was sent; --json prints all of it")
-    tell(args, lambda: as_json(made), "\n".join(lines))
+    out.tell(args, lambda: as_json(made), *lines)
 
 
 @verb("""
@@ -454,4 +418,4 @@ def fetch(args: Args) -> None:
         raise UsageError("--project NAME or $WANDB_PROJECT is needed: where the run was sent")
     entity = args.entity or os.environ.get("WANDB_ENTITY")
     run = fetch_run(args.run_id, root_of(args), project, entity)
-    tell(args, {"run": run.id, "path": str(run.path)}, str(run.path))
+    out.tell(args, {"run": run.id, "path": str(run.path)}, run.path)

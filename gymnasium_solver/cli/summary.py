@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from gymnasium_solver.cli import format as fmt
-from gymnasium_solver.cli.tables import GREEN, GREY, ORANGE
+from gymnasium_solver.cli import output as out
+from gymnasium_solver.cli.output import GREEN, GREY, ORANGE
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.query import RunSummary, get_alerts, get_config, get_run, test_score
@@ -36,7 +36,7 @@ def verdict(run: RunSummary) -> Text:
         best = f"best val {text(run.best['score'])}" if run.best else "no evaluation yet"
         aim = "" if run.threshold is None else f" (solved at a test mean of {text.threshold})"
         score = f"{best}, not tested{aim}"
-    after = f"{run.env_steps:,} env steps, {fmt.duration(run.wall_s)}"
+    after = f"{run.env_steps:,} env steps, {out.duration(run.wall_s)}"
     if run.solved and run.status == "finished":
         return Text.assemble(("SOLVED", f"bold {GREEN}"), f"  {score}  in {after}")
     word = run.status.upper()

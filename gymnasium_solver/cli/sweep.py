@@ -1,20 +1,33 @@
-"""`gsolve sweep CONFIG|FILE [--param ...]`: search hyper-parameters. What it shows, and the verbs
-`sweep show`, `best` and `list`, are in sweep_show.py."""
+"""`gsolve sweep CONFIG|FILE [--param ...]`: search hyper-parameters. It shows a live table or, without
+a terminal, a line per trial; then the result. And `sweep show|best|list`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium_solver.cli.sweep_show  # noqa: F401 (it declares the verbs within this one)
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
 from gymnasium_solver.cli import many
-from gymnasium_solver.cli.field_flags import as_flag, field_verb, overrides_of, target_of
-from gymnasium_solver.cli.flags import Args, UsageError, root_of
-from gymnasium_solver.cli.tables import tell
+from gymnasium_solver.cli import output as out
+from gymnasium_solver.cli.field_flags import (
+    as_flag,
+    field_verb,
+    needed_target,
+    overrides_of,
+    target_of,
+)
+from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
 from gymnasium_solver.cli.train import unless_terminated
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.experiments.search.sweep_report import number_text, value_text, values_text
 
 if TYPE_CHECKING:
+    from gymnasium_solver.experiments.pool import Backend
+    from gymnasium_solver.experiments.search.folder import Sweep
     from gymnasium_solver.experiments.search.plan import Plan
-    from gymnasium_solver.experiments.search.sweep_folder import Sweep
+    from gymnasium_solver.experiments.search.search import Search
 
 # Flags that set one key of the plan; a dot reaches into a block.
 KEYS = {
@@ -25,6 +38,7 @@ KEYS = {
 }  # fmt: skip
 MAY_CHANGE = ("trials", "jobs", "final", "final_seeds")  # at a resume, what is searched stays
 ALSO_AT_RESUME = ("runs_dir", "quiet", "json", "backend", "resources", "sbatch")
+SHOWN, SHOWN_LIVE = 15, 8  # trials of `sweep show`, and while one runs
 
 HELP = """\
 usage: gsolve sweep CONFIG [--param FIELD=RANGE ...] [flags]
@@ -95,11 +109,8 @@ examples:
   gsolve sweep best @last --write configs/My.yaml:tuned"""
 
 
-@field_verb("sweep", HELP, hidden="--config-id NAME     the target; repeatable")
+@field_verb(HELP, hidden="--config-id NAME     the target; repeatable")
 def sweep(args: Args) -> int:
-    if args.help:
-        print(HELP)
-        return 0
     return unless_terminated("sweep", lambda: run_command(args))
 
 
@@ -113,33 +124,31 @@ def run_command(args: Args) -> int:
     notes: list[str] = []
     if args.resume is not None:
         sweep = resumed(args)
-        jobs = sweep.plan().jobs
+        plan = sweep.plan()
     else:
-        from gymnasium_solver.experiments.search.plan import prepare
-        from gymnasium_solver.experiments.search.sweep_folder import create_sweep
+        from gymnasium_solver.config.yaml_file import dump_yaml
+        from gymnasium_solver.experiments.search.prepare import prepare
 
-        plan, notes = plan_of(args)
-        prepared = prepare(plan)
-        notes += prepared.notes
+        given, notes = plan_of(args)
+        prepared = prepare(given)
+        plan, notes = prepared.plan, [*notes, *prepared.notes]
         if args.dry_run:
-            show_plan(args, prepared.plan, notes)
+            lines = dump_yaml(plan.model_dump(mode="json", exclude_none=True)).rstrip("\n")
+            data = plan.model_dump(mode="json") | {"notes": notes}
+            out.tell(args, data, *(f"# {note}" for note in notes), lines)
             return 0
-        sweep = create_sweep(prepared, root_of(args))
-        jobs = prepared.plan.jobs
-    from gymnasium_solver.cli.sweep_show import run_and_show
-
+        sweep = prepared.create(root_of(args))
     backend = many.pool_backend(args, [sweep.base_path])
-    return run_and_show(args, sweep, jobs, notes, backend)
+    return run_and_show(args, sweep, plan.jobs, notes, backend)
 
 
 def plan_of(args: Args) -> "tuple[Plan, list[str]]":
     """The plan that a file and the flags describe, and notes about the file."""
     from gymnasium_solver.experiments.search.files import is_sweep_file, read_sweep_file
     from gymnasium_solver.experiments.search.plan import read_plan
+    from gymnasium_solver.experiments.search.space import read_param
 
-    target = target_of(args)
-    if target is None:
-        raise UsageError("no config or file given. See gsolve sweep --help")
+    target = needed_target(args)
     data: dict[str, Any] = {}
     notes: list[str] = []
     if is_sweep_file(Path(target)):
@@ -148,27 +157,20 @@ def plan_of(args: Args) -> "tuple[Plan, list[str]]":
             raise UsageError(f"{target} names no config: gsolve sweep CONFIG --space {target}")
     else:
         data["config"] = target
-    params, fields = data.get("params") or {}, data.get("set") or {}
+    params, fields = dict(data.get("params") or {}), data.get("set") or {}
     if args.space is not None:
         from_file, more = read_sweep_file(Path(args.space))
         notes += more
         params = {**params, **(from_file.get("params") or {})}
         fields = {**(from_file.get("set") or {}), **fields}
-    data["params"] = {**params, **_params(args)}
+    for text in args.param:
+        param = read_param(text) if "=" in text else None
+        # One without a range has an empty text: the field's own.
+        params[text.strip() if param is None else param.name] = "" if param is None else str(param)
+    data["params"] = params
     data["set"] = {**fields, **overrides_of(args)}
     _put(args, data, KEYS)
     return read_plan(data, target), notes
-
-
-def _params(args: Args) -> dict[str, str]:
-    """The parameters of `--param`; one without a range has an empty text."""
-    from gymnasium_solver.experiments.search.space import read_param
-
-    found: dict[str, str] = {}
-    for text in args.param:
-        param = read_param(text) if "=" in text else None
-        found[text.strip() if param is None else param.name] = "" if param is None else str(param)
-    return found
 
 
 def _put(args: Args, data: dict[str, Any], flags: Iterable[str]) -> None:
@@ -188,8 +190,8 @@ def _put(args: Args, data: dict[str, Any], flags: Iterable[str]) -> None:
 
 def resumed(args: Args) -> "Sweep":
     """The sweep to continue, with more trials or other jobs if given."""
+    from gymnasium_solver.experiments.search.folder import find_sweep
     from gymnasium_solver.experiments.search.plan import read_plan
-    from gymnasium_solver.experiments.search.sweep_folder import find_sweep
 
     target, allowed = target_of(args), {"resume", *MAY_CHANGE, *ALSO_AT_RESUME}
     names = {flag.removeprefix("--").replace("-", "_") for flag in args.own if flag[1] == "-"}
@@ -215,9 +217,227 @@ def resumed(args: Args) -> "Sweep":
     return sweep
 
 
-def show_plan(args: Args, plan: "Plan", notes: list[str]) -> None:
-    from gymnasium_solver.config.yaml_file import dump_yaml
+# --- while one runs
 
-    text = "".join(f"# {note}\n" for note in notes)
-    text += dump_yaml(plan.model_dump(mode="json", exclude_none=True))
-    tell(args, plan.model_dump(mode="json") | {"notes": notes}, text.rstrip("\n"))
+
+def run_and_show(
+    args: Args, sweep: "Sweep", jobs: int, notes: Sequence[str], backend: "Backend | None"
+) -> int:
+    """Run a sweep and show it. Exit code 1 if no trial has a value."""
+    from gymnasium_solver.experiments.search.final import n_trainings
+    from gymnasium_solver.experiments.search.run import search_of
+
+    console = out.make_console(stderr=args.json)
+    screen = Screen(console, quiet=args.quiet)
+    search = search_of(
+        sweep, jobs=jobs, on_change=screen.changed, on_poll=screen.poll, backend=backend
+    )
+    plan = search.plan
+    if not args.quiet:
+        console.print(f"sweep {search.sweep.id}", style="bold")
+        for note in notes:
+            console.print(f"  note: {note}", style=out.GREY)
+        for name, text in plan.params.items():
+            console.print(f"  {name:<18} {text}")
+        runs = n_trainings(plan)
+        final = f", then a final of {runs} trainings on fresh seeds" if runs else ""
+        console.print(
+            f"  {plan.trials} trials of {search.budget:,} env steps, {plan.sampler}, "
+            f"{plan.metric.goal} {plan.metric.name}, {search.pool.jobs} at a time{final}"
+        )
+    try:
+        with screen:
+            result = search.run()
+    except KeyboardInterrupt:
+        console.print(f"stopped; gsolve sweep --resume {sweep.id} continues it")
+        raise
+    if not out.told_json(args, result | {"id": sweep.id, "path": str(sweep.path)}):
+        print_result(console, sweep, plan, result)
+    return 0 if result["winner"] is not None else 1
+
+
+class Screen(out.LiveView):
+    """A sweep that runs: a live table, or a line for each trial that ended."""
+
+    told: frozenset[int | str] = frozenset()
+
+    def changed(self, search: "Search") -> None:
+        """Without a live table: a line for each trial and each training of the final that ended."""
+        if self.is_shown or self.quiet:
+            return
+        for trial in search.trials:
+            if not trial.is_over or trial.number in self.told:
+                continue
+            self.told |= {trial.number}
+            values = search.space.decode(trial.latents)
+            what = "own values" if trial.attrs.get("own") else values_text(values)
+            value = number_text(trial.value) or trial.attrs.get("reason", "")
+            state = "" if trial.state == "complete" else f" {trial.state}"
+            self.console.print(f"trial {trial.number}{state}: {value}  {what}")
+        for task in search.pool.tasks:
+            is_final = task.is_over and task.label.startswith("final/")
+            if is_final and task.label not in self.told:
+                self.told |= {task.label}
+                self.console.print(f"{task.label}: {task.state} {task.reason}")
+
+    def poll(self, search: "Search") -> None:
+        self.draw(lambda: _picture(search))
+
+
+def _picture(search: "Search") -> Group:
+    """The state of a sweep, the running trials and the best ones."""
+    from gymnasium_solver.experiments.search.ranking import ranked
+
+    plan, trials = search.plan, search.trials
+    done = [task for task in search.pool.tasks if task.label.startswith("final/")]
+    over = sum(trial.is_over for trial in trials)
+    title = f"{search.phase}: {over} of {plan.trials} trials"
+    if done:
+        title += f", final {sum(task.is_over for task in done)} of {len(done)} trainings"
+    table = out.table("best", plan.metric.name, *plan.params)
+    for place, trial in enumerate(ranked(plan, trials)[:SHOWN_LIVE]):
+        values = search.space.decode(trial.latents)
+        table.add_row(
+            f"{trial.number}{' own' if trial.attrs.get('own') else ''}",
+            number_text(trial.value),
+            *(value_text(values.get(name)) for name in plan.params),
+            style=out.GREEN if place == 0 else None,
+        )
+    running = _running(search)
+    return Group(Text(title, style="bold"), running, *([table] if table.row_count else []))
+
+
+def _running(search: "Search") -> Table:
+    from gymnasium_solver.runs.query import get_run
+    from gymnasium_solver.runs.run import Run, is_run
+
+    table = out.table("running", "env steps", "best eval", "time")
+    for task in search.pool.running():
+        cells = ("starting", "", "")
+        if is_run(task.folder):
+            try:
+                run = get_run(Run(task.folder))
+                share = run.env_steps / max(search.budget, 1)
+                score = number_text(run.best["score"]) if run.best else ""
+                cells = (f"{run.env_steps:,} ({share:.0%})", score, out.duration(run.wall_s))
+            except RunError:
+                pass
+        table.add_row(task.label, *cells, style=out.SKY)
+    return table
+
+
+# --- the verbs within it
+
+
+@verb("""
+sweep show: Show a sweep: its trials, best first, and its result.
+
+[SWEEP]=@last    @last, an id or a part of one
+--all            all trials, by number
+--json --runs-dir
+""")
+def show(args: Args) -> None:
+    from gymnasium_solver.experiments.search.view import view
+
+    found = view(args.sweep, args.runs_dir)
+    if out.told_json(args, found.to_dict):
+        return
+    out.show(f"{found.sweep.id}  {found.status}", style="bold")
+    out.show(found.sweep.path, style=out.GREY)
+    plan, rows = found.plan, found.rows()
+    ordered = sorted(rows, key=lambda row: row["number"]) if args.all else rows[:SHOWN]
+    table = out.table("trial", f">{plan.metric.name}", ">env steps", "state", *plan.params)
+    for row in ordered:
+        table.add_row(
+            f"{row['number']}{' own' if row['own'] else ''}{' *' if row['on_front'] else ''}",
+            number_text(row["value"]),
+            f"{row['env_steps']:,.0f}" if row["env_steps"] else "",
+            row["state"],
+            *(value_text(row["params"].get(name)) for name in plan.params),
+        )
+    out.show(table)
+    if len(rows) > len(ordered):
+        out.show(f"{len(rows) - len(ordered)} more: --all", style=out.GREY)
+    if shares := found.importances():
+        texts = [f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005]
+        out.show(f"importance: {', '.join(texts)}")
+    if found.result:
+        print_result(out.make_console(), found.sweep, plan, found.result)
+
+
+def print_result(
+    console: out.SafeConsole, sweep: "Sweep", plan: "Plan", result: Mapping[str, Any]
+) -> None:
+    from gymnasium_solver.experiments.search import sweep_report as report
+
+    if result["winner"] is None:
+        console.print("no trial has a value: gsolve sweep show --all tells why")
+        return
+    if result["final"]:
+        heads = (f">{plan.metric.name}", ">test score", ">95 % interval", ">solved", ">env steps")
+        table = out.table("final", *heads)
+        for row in result["final"]:
+            name, *cells = report.final_cells(row)
+            table.add_row(f"trial {name}", *cells)
+        console.print(table)
+        if result.get("choice"):
+            console.print(report.choice_text(result))
+    what = "the config's own values" if result["is_own"] else report.values_text(result["params"])
+    console.print(f"winner: trial {result['winner']}: {what}")
+    if result.get("verdict"):
+        console.print(f"verdict: {result['verdict']}")
+    if fresh := result.get("fresh"):
+        console.print(report.fresh_text(fresh, result["run"]))
+    elif not result["final"]:
+        console.print("no final: the score of a search is too good to be quoted")
+    console.print(f"{sweep.report_path}")
+    if not result["is_own"]:
+        text = f"keep it: gsolve sweep best {sweep.id} --write FILE.yaml:NAME"
+        console.print(text, style=out.GREY)
+
+
+@verb("""
+sweep best: Print the config of the winner, or write it as a variant of a config file.
+
+[SWEEP]=@last             @last, an id or a part of one
+--trial INT               this trial instead of the winner
+--write FILE.yaml:NAME    add it to a file as a variant
+--json --runs-dir
+
+examples:
+  gsolve sweep best @last
+  gsolve sweep best @last --write configs/CartPole-v1.yaml:ppo_tuned
+  gsolve train configs/CartPole-v1.yaml:ppo_tuned
+""")
+def best(args: Args) -> None:
+    from gymnasium_solver.config.yaml_file import dump_yaml
+    from gymnasium_solver.experiments.search.view import view
+    from gymnasium_solver.experiments.search.write import best_lines, write_variant
+
+    found = view(args.sweep, args.runs_dir)
+    number = found.winner if args.trial is None else args.trial
+    lines, provenance = best_lines(found, number)
+    if args.write:
+        path, name = write_variant(args.write, found, lines, provenance)
+        print(f"wrote {path}:{name}; gsolve train {path}:{name} trains it")
+        return
+    text = "".join(f"# {line}\n" for line in provenance) + dump_yaml(lines)
+    data = {"trial": number, "fields": lines, "provenance": provenance}
+    if not out.told_json(args, data):
+        print(text, end="")
+
+
+@verb("""
+sweep list: List the sweeps, newest first.
+
+--json --runs-dir
+""")
+def list_sweeps(args: Args) -> None:
+    from gymnasium_solver.experiments.search.view import views
+
+    found = [one.summary() for one in views(args.runs_dir)]
+    table = out.table("sweep", "config", "status", ">trials", "metric", ">best")
+    for row in found:
+        about = (row["id"], row["config"], row["status"], f"{row['done']}/{row['trials']}")
+        table.add_row(*about, row["metric"], number_text(row["best"]))
+    out.tell(args, found, table if found else "no sweeps; gsolve sweep CONFIG starts one")

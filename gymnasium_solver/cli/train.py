@@ -1,21 +1,110 @@
 """`gsolve train <env>[:<variant>] [flags]`: train, or resume a run. Any config field is a flag.
 
-What a command line means is in train_flags.py, several runs in many.py, the output in console.py.
+    train_verb -> run_command    which of the forms of the command is meant
+               -> train          the folder, the console as observer, training.loop.train
+Several runs are in many.py, the output in console.py.
 """
 
+import json
+import os
+import shlex
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from gymnasium_solver.cli import field_flags
 from gymnasium_solver.cli.field_flags import field_verb, load_target, overrides_of, target_of
 from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, root_of
-from gymnasium_solver.cli.train_flags import HELP, HIDDEN
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
+    from gymnasium_solver.runs.resolve import ResolvedCheckpoint
+    from gymnasium_solver.training.observer import Observer
+
+HELP = """\
+usage: gsolve train <env>[:<variant>] [flags]
+       gsolve train path/to/config.yaml[:variant] [flags]
+       gsolve train CONFIG... --seeds 5 [--jobs N] [flags]
+       gsolve train --resume RUN|EXPERIMENT [flags]
+
+Train an agent, by PPO unless a variant or --algo-id says otherwise. Any field of the config is a
+flag, in kebab or snake case, with the same meaning as in the YAML. gsolve train CartPole-v1:ppo
+--help shows every field with its value there.
+
+flags:
+  --FIELD VALUE...         set a field: --policy-lr 1e-3, --hidden-dims 64 64,
+                           --policy-lr "{start: 1e-3, end: 0}", --early-stop-on-eval-threshold null
+  --FIELD, --no-FIELD      true and false, where the field takes them: --normalize-obs
+  --env-kwargs KEY=VALUE...
+                           arguments of the environment
+  -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; repeatable
+  --overlay NAME...        lay named sets of fields over the config, such as quick or wide
+  --resume RUN             continue where a run stopped; further flags change its config.
+                           RUN/@best goes back to that checkpoint and removes the later ones
+  --dev                    do not train: check in seconds that this config learns at all (finite
+                           gradients that reach every parameter, weights that change, losses that
+                           fall on the same data)
+  --render                 open a window that shows the newest policy at play in up to 16 envs, in a
+                           process of its own
+  --trust                  import the code that the config of a run made elsewhere names
+  --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
+  --run-name NAME          name of the run's folder in it (default: config, time and four digits)
+  --run-dir DIR            the run's folder, anywhere
+  --if-exists WHAT         if that folder exists: error (default), resume (continue it, or say that
+                           it is finished), restart (archive it), new (add a number)
+  --seeds 5                train five seeds; --seeds 1,2,7 or --seeds 3..7 chooses them. Several
+                           configs, CartPole-v1:ppo,dqn and 'CartPole-v1:*' are trained together
+  --jobs N                 runs at a time (default: one per CPU)
+  --stack                  train the seeds of a config as one program, or as N with --jobs N
+                           (default: one per CPU with at least four seeds each; on a GPU up to five
+                           with at least two). For small networks (docs/experiments.md)
+  --ablations FILE         also train each config with each overlay in this YAML list
+  --experiment NAME        name of the experiment, to continue it by the same command
+  --track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process
+                           of its own (gsolve track); repeatable
+  --backend NAME           local (default), ray, slurm, dstack or modal
+  --resources "cpus=4 memory=8 gpus=1 hours=2"
+                           what each run gets on a cluster, instead of the estimate
+  --sbatch "partition=gpu account=x"
+                           further options of sbatch
+  --detach                 run in the background; gsolve jobs lists, shows and cancels
+  --log-level LEVEL        show messages from debug, info (default), warning or error on
+  --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
+                           p pause, q save and stop, h help
+  -q, --quiet              print only the start, the result and the path
+  -h, --help               show this help; after a target, all of its fields
+
+fields that are mostly given as flags:
+  --init-from-run RUN/@best
+                           start from the weights of another run
+  --profile                print where the time went, and write trace.json, which opens
+                           in a browser (ui.perfetto.dev)
+
+examples:
+  gsolve train CartPole-v1:ppo
+  gsolve train CartPole-v1:ppo --max-env-steps 50_000 --seed 7 -q
+  gsolve train LunarLander-v3:ppo --n-envs 16 --policy-lr lin_0.001 --hidden-dims 128 128
+  gsolve train FrozenLake-v1:ppo --env-kwargs is_slippery=false
+  gsolve train --resume @last --max-env-steps 1e6
+  gsolve train CartPole-v1:ppo CartPole-v1:dqn --seeds 5 --jobs 2
+
+gsolve list shows all configs."""
 
 
-@field_verb("train", HELP, HIDDEN)
+HIDDEN = """
+--override KEY=VALUE     of the system that users migrate from, as are the following; repeatable
+--config-id NAME         the target; repeatable
+--epoch @best|@last
+--list-envs [FILTER]
+--wandb-sweep
+"""
+# What `wandb agent` sets when it starts the program of a sweep, once per trial.
+AGENT_PARAMS, AGENT_RUN = "WANDB_SWEEP_PARAM_PATH", "WANDB_RUN_ID"
+MANY_FLAGS = ("seeds", "jobs", "stack", "ablations", "experiment", "backend", "detach")
+
+
+@field_verb(HELP, HIDDEN, target_help=True)
 def train_verb(args: Args) -> int:
     return unless_terminated("train", lambda: run_command(args))
 
@@ -34,39 +123,39 @@ def unless_terminated(verb: str, work: Callable[[], int]) -> int:
 
 def run_command(args: Args) -> int:
     """Find out which of the forms of the command is meant, and do that."""
-    from gymnasium_solver.cli import many, train_flags
-
     if args.list_envs is not None:
         from gymnasium_solver.cli.configs import list_configs
 
         return list_configs(["--", args.list_envs] if args.list_envs != NO_VALUE else [])
-    if args.resume is not None and (experiment := many.find_experiment(args)) is not None:
-        return many.run_experiment(experiment, args)
-    if many.is_many(args) and not args.help and args.resume is None:
-        return many.train_many(args)
-    target = target_of(args)
-    if args.help and target is None:
-        print(HELP)
-        return 0
     if args.resume is not None:
-        return resume(args, target)
+        from gymnasium_solver.cli import many
+
+        if (experiment := many.find_experiment(args)) is not None:
+            return many.run_experiment(experiment, args)
+        return resume(args, target_of(args))
+    if is_many(args) and not args.help:
+        from gymnasium_solver.cli import many
+
+        return many.train_many(args)
     if args.epoch is not None:
         raise UsageError("--epoch requires --resume, for example: gsolve train --resume RUN/@best")
-    if target is None:
-        print(f"{HELP}\n\ngsolve train: no target given", file=sys.stderr)
-        return 2
-    train_flags.check_is_no_run(target, args.runs_dir)
-    if not args.help:
-        train_flags.add_agent_parameters(args)
-    config = load_target(args, target)
+    target = field_flags.needed_target(args)
+    check_is_no_run(target, args.runs_dir)
     if args.help:
         from gymnasium_solver.cli.configs import print_field_help
 
-        print_field_help(target, config)
+        print_field_help(target, load_target(args, target))
         return 0
-    if args.dev:
-        return check_that_it_learns(config)
-    return train(args, train_flags.debuggable(args, config))
+    add_agent_parameters(args)
+    config = load_target(args, target)
+    return check_that_it_learns(config) if args.dev else train(args, debuggable(args, config))
+
+
+def is_many(args: Args) -> bool:
+    """Whether this command line means an experiment."""
+    is_asked = any(getattr(args, name) not in (None, False) for name in MANY_FLAGS)
+    has_pattern = any(set("*?,") & set(word) and not os.path.exists(word) for word in args.words)
+    return is_asked or len(args.words) > 1 or has_pattern
 
 
 def train(args: Args, config: "Config") -> int:
@@ -75,7 +164,6 @@ def train(args: Args, config: "Config") -> int:
 
     compile_ahead(config)
     from gymnasium_solver.cli.console import TrainConsole
-    from gymnasium_solver.cli.train_flags import console_options, followers
     from gymnasium_solver.training import loop
     from gymnasium_solver.training.run_place import choose_place
 
@@ -94,35 +182,32 @@ def train(args: Args, config: "Config") -> int:
         print(place.note)
     with TrainConsole(**console_options(args, config)) as console:
         observers = [console, *followers(args, config)]
+        how: dict[str, Any] = {"runs_root": place.root, "command": args.command}
         if place.is_resume:
-            loop.resume(
-                str(place.path.absolute()),
-                runs_root=place.root,
-                command=args.command,
-                observers=observers,
-                trust=args.trust,
-            )
+            path = str(place.path.absolute())
+            loop.resume(path, observers=observers, trust=args.trust, **how)
         else:
-            loop.train(
-                config,
-                runs_root=place.root,
-                command=args.command,
-                observers=observers,
-                name=place.name,
-            )
+            loop.train(config, observers=observers, name=place.name, **how)
     return console.exit_code
 
 
 def resume(args: Args, target: str | None) -> int:
     """Continue a run; the fields given now replace those of its saved config."""
-    from gymnasium_solver.cli import train_flags
+    from gymnasium_solver.cli.configs import shown
     from gymnasium_solver.cli.console import TrainConsole
     from gymnasium_solver.runs.checkpoint import LAST
     from gymnasium_solver.runs.resolve import resolve_checkpoint
     from gymnasium_solver.training import loop
     from gymnasium_solver.training.prepare import load_config
 
-    ref = train_flags.resume_ref(args)
+    ref = str(args.resume)
+    if args.epoch is not None:  # another spelling of a checkpoint
+        if args.epoch not in ("@best", "@last"):
+            raise UsageError(
+                f"--epoch {args.epoch}: checkpoints are named by env steps, for example: "
+                f"gsolve train --resume {ref}/<env_steps>. gsolve run {ref} lists them"
+            )
+        ref = f"{ref}/{args.epoch}"
     if target is not None:
         raise UsageError(
             f"--resume {ref} continues with that run's own config: remove '{target}', or remove "
@@ -132,17 +217,19 @@ def resume(args: Args, target: str | None) -> int:
     found = resolve_checkpoint(ref, root, default=LAST)
     path = str(found.run.config_path)
     saved, changed = load_config(path, trust=args.trust), load_target(args, path)
-    with TrainConsole(
-        **train_flags.console_options(args, changed),
-        notes=train_flags.changes(saved, changed),
-        warnings=train_flags.going_back(found),
-    ) as console:
+    changes = [
+        f"{name}: {shown(getattr(saved, name))} → {shown(getattr(changed, name))}"
+        for name in type(changed).model_fields
+        if getattr(saved, name, None) != getattr(changed, name)
+    ]
+    options = console_options(args, changed)
+    with TrainConsole(**options, notes=changes, warnings=going_back(found)) as console:
         loop.resume(
             ref,
             runs_root=root,
             overrides=overrides_of(args),
             command=args.command,
-            observers=[console, *train_flags.followers(args, changed)],
+            observers=[console, *followers(args, changed)],
             trust=args.trust,
         )
     return console.exit_code
@@ -158,3 +245,94 @@ def check_that_it_learns(config: "Config") -> int:
     n_wrong = sum(check.problem is not None for check in checks)
     print(f"{n_wrong} of {len(checks)} checks failed" if n_wrong else "this config learns")
     return 1 if n_wrong else 0
+
+
+def check_is_no_run(target: str, runs_dir: str | None) -> None:
+    """Reject a run given in place of a config, and say how to continue or repeat it."""
+    from gymnasium_solver.runs.run import is_run, runs_root
+    from gymnasium_solver.runs.words import runs_dir_flag
+
+    root = runs_root(runs_dir)
+    run = target.partition("/")[0] if target.startswith("@") else target
+    if not (run.startswith("@") or is_run(root / run) or is_run(Path(run))):
+        return
+    config = (Path(run) if "/" in run else root / run) / "config.yaml"
+    raise UsageError(
+        f"'{target}' is a run, not a config.\n"
+        f"  to continue it:   gsolve train --resume {target}{runs_dir_flag(runs_dir)}\n"
+        f"  to repeat it:     gsolve train {shlex.quote(str(config))}"
+    )
+
+
+def add_agent_parameters(args: Args) -> None:
+    """Under `wandb agent`: add the parameters of its trial; flags that are given win. The run gets
+    the agent's id, so that a trial that is started again continues."""
+    path, run_id = os.environ.get(AGENT_PARAMS), os.environ.get(AGENT_RUN)
+    if path is None:
+        if args.wandb_sweep:
+            raise UsageError(
+                f"--wandb-sweep: ${AGENT_PARAMS} is not set; `wandb agent SWEEP` starts trials "
+                "with it"
+            )
+        return
+    from gymnasium_solver.experiments.search.files import given_params
+
+    params = given_params(Path(path)).items()
+    settings = [f"{name}={json.dumps(value)}" for name, value in params if name not in args.fields]
+    args.set = [*settings, *args.set]
+    if run_id and args.run_name is None and args.run_dir is None:
+        args.run_name, args.if_exists = run_id, args.if_exists or "resume"
+
+
+def debuggable(args: Args, config: "Config") -> "Config":
+    """Under a debugger, one environment in this process, unless the command line says otherwise:
+    breakpoints in an environment of another process would never be hit."""
+    if sys.gettrace() is None or {"n_envs", "vectorization_mode"} & set(overrides_of(args)):
+        return config
+    print("a debugger is attached: one environment, in this process")
+    return config.replace(n_envs=1, vectorization_mode="sync", eval_async=False, collectors=None)
+
+
+def console_options(args: Args, config: "Config") -> dict[str, Any]:
+    """The flags about output, as arguments of TrainConsole."""
+    from gymnasium_solver.cli.logs import check_level
+
+    return {
+        "quiet": args.quiet or config.quiet,
+        "runs_dir": args.runs_dir,
+        "keys": not args.no_keys,
+        "log_level": check_level(args.log_level or "info"),
+    }
+
+
+def followers(args: Args, config: "Config") -> "list[Observer]":
+    """What starts processes next to the training: the window of `--render`, and the trackers of
+    `--track` or of $GSOLVE_TRACK, which the runs of an experiment inherit."""
+    found: list[Observer] = []
+    if args.render:
+        from gymnasium_solver.media.stage import has_display
+        from gymnasium_solver.training.videos import LiveWindow, check_render
+
+        check_render(config, has_display())
+        found.append(LiveWindow())
+    if names := ",".join(args.track) or os.environ.get("GSOLVE_TRACK", ""):
+        from gymnasium_solver.share.trackers.follow import Launcher
+        from gymnasium_solver.share.trackers.sink import read_names
+
+        found.append(Launcher(read_names(names)))
+    return found
+
+
+def going_back(found: "ResolvedCheckpoint") -> list[str]:
+    """A warning about what a resume from an older checkpoint removes."""
+    from gymnasium_solver.runs.checkpoint import list_checkpoints
+
+    env_steps = int(found.path.resolve().name)
+    later = [c for c in list_checkpoints(found.run.checkpoints_dir) if c.env_steps > env_steps]
+    if not later:
+        return []
+    names = ", ".join(f"{c.env_steps}{' @best' * c.is_best}{' @last' * c.is_last}" for c in later)
+    return [
+        f"going back to {env_steps:,} env steps; everything later is removed: "
+        f"checkpoints {names}, and their metrics and evaluations"
+    ]

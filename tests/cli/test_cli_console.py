@@ -19,7 +19,7 @@ from rich.file_proxy import FileProxy
 
 from gymnasium_solver.cli import console as console_module
 from gymnasium_solver.cli import display as display_module
-from gymnasium_solver.cli import format as fmt
+from gymnasium_solver.cli import output as fmt
 from gymnasium_solver.cli.console import TrainConsole, header
 from gymnasium_solver.cli.eval import EvalLine, eval_progress
 from gymnasium_solver.cli.live_state import Series

@@ -8,7 +8,7 @@ import torch
 
 import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
 from gymnasium_solver.algos import ppo
-from gymnasium_solver.cli import train_flags
+from gymnasium_solver.cli import train as train_module
 from gymnasium_solver.cli.field_flags import read_fields
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.training import config_tests
@@ -54,7 +54,7 @@ def test_a_loss_that_does_not_fall_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_loss_that_is_not_finite_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any, **options: Any) -> Any:
+    def broken(*args: Any) -> Any:
         terms = original(*args, **options)
         return terms._replace(total=terms.total * torch.nan)
 
@@ -66,10 +66,10 @@ def test_a_loss_that_is_not_finite_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_debugger_means_one_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config("CartPole-v1:ppo")
     nothing = read_fields("train", ["CartPole-v1:ppo"])
-    monkeypatch.setattr(train_flags.sys, "gettrace", lambda: None)
-    assert train_flags.debuggable(nothing, config) is config
-    monkeypatch.setattr(train_flags.sys, "gettrace", lambda: print)
-    seen = train_flags.debuggable(nothing, config)
+    monkeypatch.setattr(train_module.sys, "gettrace", lambda: None)
+    assert train_module.debuggable(nothing, config) is config
+    monkeypatch.setattr(train_module.sys, "gettrace", lambda: print)
+    seen = train_module.debuggable(nothing, config)
     assert (seen.n_envs, seen.vectorization_mode) == (1, "sync")
     asked = read_fields("train", ["CartPole-v1:ppo", "--n-envs", "3"])
-    assert train_flags.debuggable(asked, config) is config
+    assert train_module.debuggable(asked, config) is config

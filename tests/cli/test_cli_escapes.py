@@ -9,7 +9,7 @@ import pytest
 from rich.text import Text
 
 from gymnasium_solver.cli import main as cli
-from gymnasium_solver.cli.tables import SafeConsole
+from gymnasium_solver.cli.output import SafeConsole
 from gymnasium_solver.printable import escaped, markdown_text, printable, printable_lines
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.run import Run

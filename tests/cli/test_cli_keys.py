@@ -11,7 +11,7 @@ pytest.importorskip("termios", reason="terminals of POSIX")
 import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
 from gymnasium_solver.cli.field_flags import read_fields
 from gymnasium_solver.cli.keys import terminal_keys
-from gymnasium_solver.cli.train_flags import console_options
+from gymnasium_solver.cli.train import console_options
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run

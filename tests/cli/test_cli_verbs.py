@@ -13,10 +13,11 @@ import pytest
 from rich.console import Console
 
 import gymnasium_solver as gs
-from gymnasium_solver.cli import configs, tables
+from gymnasium_solver.cli import configs
 from gymnasium_solver.cli import main as cli
+from gymnasium_solver.cli import output as out
+from gymnasium_solver.cli.output import status_text
 from gymnasium_solver.cli.runs import runs_table
-from gymnasium_solver.cli.tables import status_text
 from gymnasium_solver.runs.query import list_runs
 
 TINY = ("--max-env-steps", "600", "--eval-freq-epochs", "1", "--eval-episodes", "3", "--seed", "3")
@@ -239,7 +240,7 @@ def test_field_help_on_a_narrow_terminal(monkeypatch):
     config = gs.load_config("CartPole-v1:ppo")
     for width, stacked in ((80, True), (120, False)):
         screen = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
-        monkeypatch.setattr(configs, "make_console", lambda screen=screen: screen)
+        monkeypatch.setattr(out, "make_console", lambda screen=screen: screen)
         configs.print_field_help("CartPole-v1:ppo", config)
         assert isinstance(screen.file, io.StringIO)
         text = screen.file.getvalue()
@@ -280,7 +281,7 @@ def test_list(capsys, monkeypatch):
     assert "Taxi" not in text
     described = "\n      Balance a pole on a cart.\n"
     assert described not in text
-    monkeypatch.setattr(tables, "PIPED_WIDTH", 80)
+    monkeypatch.setattr(out, "PIPED_WIDTH", 80)
     assert cli.main(["list", "cartpole"]) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
@@ -351,11 +352,14 @@ def test_doctor_warns_about_packages_that_mujoco_4_breaks(monkeypatch):
 
     found = {"mujoco": "4.0.0", "dm_control": "1.0.50"}
     monkeypatch.setattr(env_bugs, "installed", found.get)
-    (check,) = doctor.conflicts()
+    monkeypatch.setattr(
+        doctor, "check_env", lambda name, env_id, mode: doctor.Check(name, True, "")
+    )
+    check = doctor.examine()["extras"][-1]
     assert (check.name, check.ok, check.needed) == ("dm_control", False, False)
     assert check.text == "dm_control 1.0.50 fails with mujoco 4.0.0: pip install mujoco==3.17.0"
     found["mujoco"] = "3.17.0"
-    assert doctor.conflicts() == []
+    assert "dm_control" not in {check.name for check in doctor.examine()["extras"]}
 
 
 def test_doctor_measures_long_enough_to_tell():

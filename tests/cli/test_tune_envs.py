@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.bench.tune import Case, Speed, best, cases
-from gymnasium_solver.cli.bench import write
+from gymnasium_solver.bench.tune import Case, Speed, best, cases, tuned
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.training.prepare import load_config
 
@@ -32,21 +31,22 @@ def test_the_best() -> None:
     assert best(speeds[2:]) is None
 
 
-def test_the_written_config_keeps_the_size_of_a_rollout(tmp_path: Path) -> None:
+def test_the_written_config_keeps_the_size_of_a_rollout() -> None:
     speeds = [
         Speed(Case("vector", 16, 1), 30.0),
         Speed(Case("vector", 32, 1), 40.0),  # 240 is not a multiple of 32
         Speed(Case("sync", 8, 1), 10.0),
     ]
-    write(CONFIG, speeds, tmp_path / "t.yaml")
-    found = load_config(str(tmp_path / "t.yaml"))
-    assert (found.vectorization_mode, found.n_envs, found.n_steps) == ("vector", 16, 15)
+    found = tuned(CONFIG, speeds)
+    assert (found["vectorization_mode"], found["n_envs"], found["n_steps"]) == ("vector", 16, 15)
 
 
 def test_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--try-envs", "2", "--engines", "sync", "vector", "--seconds", "0.05", "--json"]
-    assert main(["tune-envs", "CartPole-v1:ppo", *words]) == 0
-    found = json.loads(capsys.readouterr().out)
+    output = tmp_path / "tuned.yaml"
+    assert main(["tune-envs", "CartPole-v1:ppo", *words, "--write", str(output)]) == 0
+    assert load_config(str(output)).n_envs == 2
+    found, _ = json.JSONDecoder().raw_decode(capsys.readouterr().out)
     assert {case["engine"] for case in found["cases"]} == {"sync", "vector"}
     assert all(case["steps_per_s"] > 100 for case in found["cases"])
     assert found["fastest"]["n_envs"] == 2
@@ -63,7 +63,7 @@ def test_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ),
         (["CartPole-v1:ppo", "--seconds", "x"], "--seconds x: expected a number"),
         (["CartPole-v1:ppo", "--n-env", "3"], "unknown flag '--n-env'"),
-        (["a", "b"], "expected one config"),
+        (["a", "b"], "expected one target"),
     ],
 )
 def test_wrong_command_lines(

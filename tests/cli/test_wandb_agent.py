@@ -8,7 +8,7 @@ import pytest
 import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
 from gymnasium_solver.cli.field_flags import changes_of, read_fields
 from gymnasium_solver.cli.flags import Args, UsageError
-from gymnasium_solver.cli.train_flags import add_agent_parameters
+from gymnasium_solver.cli.train import add_agent_parameters
 from gymnasium_solver.runs.query import get_config, get_run
 
 

@@ -21,11 +21,12 @@ import pytest
 
 import gymnasium_solver
 from gymnasium_solver.algos import file_schema
-from gymnasium_solver.cli import flags, many
+from gymnasium_solver.cli import flags
 from gymnasium_solver.cli import sweep as sweep_verb
 from gymnasium_solver.cli.doctor import Check
 from gymnasium_solver.cli.field_flags import load_target, read_fields, target_of
 from gymnasium_solver.cli.main import main, module_of, verb_names
+from gymnasium_solver.cli.train import is_many
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.envs import wrappers
 from gymnasium_solver.experiments.search.plan import prepare
@@ -148,7 +149,7 @@ def check(words: list[str]) -> None:
         return
     args = read_fields(verb, argv)
     resumes = verb == "train" and args.resume is not None
-    if verb == "train" and many.is_many(args) and not resumes:
+    if verb == "train" and is_many(args) and not resumes:
         parse_seeds(args.seeds, None)
         for name in expand(args.words):
             load_target(args, name)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
 from gymnasium_solver.cli.field_flags import read_fields
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.cli.many import is_many
+from gymnasium_solver.cli.train import is_many
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
