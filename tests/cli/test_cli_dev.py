@@ -55,7 +55,7 @@ def test_a_loss_that_does_not_fall_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_loss_that_is_not_finite_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> Any:
-        terms = original(*args, **options)
+        terms = original(*args)
         return terms._replace(total=terms.total * torch.nan)
 
     original = ppo.ppo_loss
