@@ -14,19 +14,18 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.text import Text
 
 from gymnasium_solver.cli import output as out
+from gymnasium_solver.cli import summary as results
 from gymnasium_solver.cli.dashboard import table_lines
 from gymnasium_solver.cli.display import OUTPUT, Display
 from gymnasium_solver.cli.live_state import Line, State, plural
 from gymnasium_solver.cli.logs import LogCapture, rank
-from gymnasium_solver.cli.output import GREY, ORANGE, SKY, SafeConsole
-from gymnasium_solver.cli.summary import broken_off, hanging, quiet_result, result
+from gymnasium_solver.cli.output import GREY, ORANGE, SKY
 from gymnasium_solver.runs.words import ScoreText, success_text
 from gymnasium_solver.training.activity import PREEMPTED
 from gymnasium_solver.training.observer import Observer
@@ -58,7 +57,7 @@ class TrainConsole(Observer):
     ) -> None:
         """`keys`: read keys while the dashboard is shown, if the input is a terminal. `log_level`:
         messages below it are not shown; run.log has them from info on."""
-        self.console = console or SafeConsole(highlight=False, markup=False, emoji=False)
+        self.console = console or out.SafeConsole(highlight=False, markup=False, emoji=False)
         self.quiet, self.with_keys, self.log_level = quiet, keys, log_level
         self.notes = notes
         self.warnings = warnings
@@ -75,20 +74,15 @@ class TrainConsole(Observer):
         self._started_s = self._next_line_s = 0.0
         self._told_requests: list[str] = []
 
-    def __enter__(self) -> "TrainConsole":
+    def __enter__(self) -> Self:
         self._captured.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         self._stop_display()
         self._captured.stop()
         if error is not None and self.run is not None:
-            self._say(*broken_off(self.run, self.runs_dir), hangs=True)
+            self._say(*results.broken_off(self.run, self.runs_dir), hangs=True)
             self._log(f"{type(error).__name__}: {error}")
 
     # --- the observer
@@ -100,7 +94,7 @@ class TrainConsole(Observer):
             run_id=run.id,
             name=name,
             header=header(config, info),
-            max_env_steps=None if ends_by_epochs(config, info) else config.max_env_steps,
+            max_env_steps=env_step_budget(config, info),
             planned_epochs=info.planned_epochs,
             activity=info.activity,
             control=info.control,
@@ -115,15 +109,18 @@ class TrainConsole(Observer):
         self._started_s = time.monotonic()
         self._next_line_s = self._started_s + LINE_EVERY_S
         self._say(*(Text(f"warning: {warning}", style=ORANGE) for warning in self.warnings))
+        lines = [
+            Text.assemble((f"  {key:<8}", GREY), " · ".join(parts))
+            for key, parts in self.state.header
+        ]
         is_live = not self.quiet and self.console.is_terminal and not self.console.is_dumb_terminal
         if self.quiet:
             with_notes = f", with {', '.join(self.notes)}" if self.notes else ""
             self._say(f"{name}: training for {budget(config, info)}, run {run.id}{with_notes}")
         elif is_live:
-            self._log(f"{name}  {run.id}", *_header_lines(self.state))
+            self._log(f"{name}  {run.id}", *lines)
         else:
-            self._say(Text.assemble((name, "bold"), "  ", (run.id, SKY)))
-            self._say(*_header_lines(self.state))
+            self._say(Text.assemble((name, "bold"), "  ", (run.id, SKY)), *lines)
         self.display.start(dashboard=is_live, keys=self.with_keys)
         for note in (*self.notes, *info.notes):
             self.on_message("info", note)
@@ -151,18 +148,14 @@ class TrainConsole(Observer):
                 self._log(f"task {name}: {score['mean']:.6g}")
 
     def on_test(self, result: "EvalResult", required: float) -> None:
-        assert self.state is not None, "on_start must be called first"
         score = self._score(result.mean)
-        text = f"test at {out.number(result.env_steps)}: {score.test(result.score())}"
-        threshold = self.state.threshold or 0.0
+        verdict = f"a repeated test needs {score(required)}; training continues"
         if result.mean >= required:
-            self.on_message("info", f"{text}, passed")
-        elif result.mean < threshold:
-            self.on_message("info", f"{text}, below {score.threshold}; training continues")
-        else:
-            self.on_message(
-                "info", f"{text}, a repeated test needs {score(required)}; training continues"
-            )
+            verdict = "passed"
+        elif self.state is not None and result.mean < (self.state.threshold or 0.0):
+            verdict = f"below {score.threshold}; training continues"
+        text = f"test at {out.number(result.env_steps)}: {score.test(result.score())}"
+        self.on_message("info", f"{text}, {verdict}")
 
     def on_checkpoint(self, path: Path, kind: str) -> None:
         self._log(f"checkpoint ({kind}): {path}")
@@ -189,9 +182,12 @@ class TrainConsole(Observer):
             self.state.refresh()
             self.state.ended = True
         self._stop_display()
-        self.exit_code = exit_code(summary)
+        # 75 after SIGTERM ("try again": a batch system may resume it), 130 after Ctrl-C.
+        is_sigterm = summary.stop_detail == "SIGTERM"
+        is_cut = summary.stop_reason == "interrupted"
+        self.exit_code = (PREEMPTED if is_sigterm else 130) if is_cut else 0
         if self.quiet:
-            self._say(*quiet_result(summary, final))
+            self._say(*results.quiet_result(summary, final))
             return
         if self.state is not None:
             # Last, lowest and highest value and the history of every shown metric.
@@ -199,7 +195,7 @@ class TrainConsole(Observer):
             for row in rows:
                 row.rstrip()
             (self._log if is_live else self._say)(*([""] if rows else []), *rows)
-        self._say(*result(summary, final, self.runs_dir), hangs=True)
+        self._say(*results.result(summary, final, self.runs_dir), hangs=True)
 
     def on_profile(self, table: list[str], trace: Path) -> None:
         self._stop_display()
@@ -276,7 +272,18 @@ class TrainConsole(Observer):
         now_s = time.monotonic()
         every_s = min(max(LINE_EVERY_S, (now_s - self._started_s) / 100), LONGEST_LINE_S)
         self._next_line_s = now_s + every_s
-        line = _plain_line(state, val)
+        train = state.row.get("train/roll/ep_rew/mean")
+        speed, left_s, doing = state.steps_per_s(), state.remaining_s(), state.doing()[0]
+        parts = [
+            f"{100 * state.fraction():5.1f} %",
+            f"{out.number(state.env_steps):>10} env steps",
+            "" if train is None else f"train {ScoreText(state.threshold, train)(train):>8}",
+            "" if val is None else f"val {val}",
+            "" if speed is None else out.steps_per_second(speed),
+            "" if left_s is None else f"{out.duration(left_s)} left",
+            doing if val is None and doing != "training" else "",
+        ]
+        line = "  ".join(filter(None, parts))
         shown = not self.quiet and rank("info") >= rank(self.log_level)
         if shown and not self._is_live:
             self.console.print(line, soft_wrap=True)
@@ -287,7 +294,7 @@ class TrainConsole(Observer):
         hangs = hangs and self.console.is_terminal
         with OUTPUT:
             for line in lines:
-                parts = hanging(Text() + line, self.console.width) if hangs else [line]
+                parts = results.hanging(Text() + line, self.console.width) if hangs else [line]
                 for part in parts:
                     self.console.print(part, soft_wrap=True)
             self._log(*lines)
@@ -297,34 +304,6 @@ class TrainConsole(Observer):
             return
         with OUTPUT:
             self.run.log_text("\n".join(str(line).rstrip() for line in lines))
-
-
-def _plain_line(state: State, val: str | None) -> str:
-    train = state.row.get("train/roll/ep_rew/mean")
-    parts = [f"{100 * state.fraction():5.1f} %", f"{out.number(state.env_steps):>10} env steps"]
-    if train is not None:
-        parts.append(f"train {ScoreText(state.threshold, train)(train):>8}")
-    if val is not None:
-        parts.append(f"val {val}")
-    if (speed := state.steps_per_s()) is not None:
-        parts.append(out.steps_per_second(speed))
-    if (left_s := state.remaining_s()) is not None:
-        parts.append(f"{out.duration(left_s)} left")
-    if val is None and (doing := state.doing()[0]) != "training":
-        parts.append(doing)
-    return "  ".join(parts)
-
-
-def _header_lines(state: State) -> list[Text]:
-    return [Text.assemble((f"  {key:<8}", GREY), " · ".join(parts)) for key, parts in state.header]
-
-
-def exit_code(summary: "RunSummary") -> int:
-    """0 for a run that ended normally or at an observer's request; 75 after SIGTERM ("try again": a
-    batch system may resume it); 130 after Ctrl-C."""
-    if summary.stop_reason != "interrupted":
-        return 0
-    return PREEMPTED if summary.stop_detail == "SIGTERM" else 130
 
 
 # --- a run that is about to start
@@ -352,11 +331,10 @@ def header(config: "Config", info: "TrainInfo") -> list[tuple[str, list[str]]]:
 def budget(config: "Config", info: "TrainInfo") -> str:
     """The budget that ends the run: epochs or env steps, whichever is reached first."""
     epochs = f"{info.planned_epochs:,} {plural('epoch', info.planned_epochs)}"
-    if ends_by_epochs(config, info):
-        return epochs
-    return f"{config.max_env_steps:,} env steps (about {epochs})"
+    steps = env_step_budget(config, info)
+    return epochs if steps is None else f"{steps:,} env steps (about {epochs})"
 
 
-def ends_by_epochs(config: "Config", info: "TrainInfo") -> bool:
-    """Whether `max_epochs` is reached before `max_env_steps`."""
-    return config.max_env_steps is None or info.planned_epochs == config.max_epochs
+def env_step_budget(config: "Config", info: "TrainInfo") -> int | None:
+    """`max_env_steps`; None if `max_epochs` is reached before it."""
+    return None if info.planned_epochs == config.max_epochs else config.max_env_steps

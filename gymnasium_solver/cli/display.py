@@ -123,7 +123,7 @@ class Display:
     def _run(self) -> None:
         pause_s = SHORTEST_S
         try:
-            while not self._done.is_set():
+            while True:
                 self._wait(pause_s)
                 if self._done.is_set():
                     return

@@ -238,7 +238,7 @@ def test_not_solved_and_no_threshold_are_said_so(tmp_path):
     assert "--max-env-steps 10240" in text  # twice what was used
     training.run.update_meta(threshold=None, solved=None)
     assert "finished  test 241.0 ± 3.0 (standard error, 2 episodes)  after" in str(
-        console_module.result(get_run(training.run), {})[1]
+        console_module.results.result(get_run(training.run), {})[1]
     )
 
 
@@ -286,7 +286,7 @@ def test_an_interrupted_run_that_is_solved_says_both(tmp_path):
     training = Training(tmp_path)
     training.go(end="solved")
     training.run.update_meta(status="interrupted")
-    line = str(console_module.result(get_run(training.run), {})[1])
+    line = str(console_module.results.result(get_run(training.run), {})[1])
     assert line.startswith("INTERRUPTED ★ solved  test 498.0 ± 3.0 (standard error, 2 episodes) ≥")
 
 

@@ -54,8 +54,8 @@ def test_a_loss_that_does_not_fall_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_loss_that_is_not_finite_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> Any:
-        terms = original(*args)
+    def broken(*args: Any, **options: Any) -> Any:
+        terms = original(*args, **options)
         return terms._replace(total=terms.total * torch.nan)
 
     original = ppo.ppo_loss
