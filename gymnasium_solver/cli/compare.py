@@ -59,7 +59,7 @@ def compare_runs(args: Args) -> None:
                     text = json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False)
                     path.write_text(text + "\n")
                 case _:
-                    from gymnasium_solver.experiments.curve_pictures import draw
+                    from gymnasium_solver.experiments.comparison_report import draw
 
                     draw(groups, path, args.x, over=comparison.over_environments)
         except OSError as error:
@@ -142,7 +142,7 @@ def plot(args: Args) -> None:
 
 def _plot_bands(args: Args, root: Path) -> None:
     """Groups of seeds with bands, one panel per environment."""
-    from gymnasium_solver.experiments.curve_pictures import draw
+    from gymnasium_solver.experiments.comparison_report import draw
     from gymnasium_solver.experiments.groups import VAL, group_runs
     from gymnasium_solver.runs.curves import logged_names
     from gymnasium_solver.runs.plots import match_metric

@@ -60,7 +60,7 @@ def train_many(args: Args) -> int:
     """Create an experiment, or take up the one of this name, and run it."""
     from gymnasium_solver.backends.nursery import Nursery
     from gymnasium_solver.experiments import experiment as experiments
-    from gymnasium_solver.experiments.stack import IMPORTS
+    from gymnasium_solver.experiments.experiment import IMPORTS
 
     check_flags(args)
     is_stack_here = args.stack and backend_of(args) == "local" and not args.detach
@@ -100,9 +100,9 @@ def _what_is_run(command: Sequence[str]) -> list[str]:
 
 
 def new_experiment(args: Args) -> "Experiment":
-    from gymnasium_solver.experiments.experiment import create
-    from gymnasium_solver.experiments.selection import ablated, expand, label_of, parse_seeds
-    from gymnasium_solver.experiments.stack import default_stacks
+    from gymnasium_solver.experiments.benchmark import ablated
+    from gymnasium_solver.experiments.experiment import create, default_stacks
+    from gymnasium_solver.experiments.train_many import expand, label_of, parse_seeds
 
     targets = expand([*args.words, *args.config_id])
     if not targets:

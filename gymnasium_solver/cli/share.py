@@ -164,7 +164,8 @@ examples:
   gsolve hub pull 'CartPole*' --repo ann/cartpole-study
 """)
 def hub(args: Args) -> None:
-    from gymnasium_solver.share.hub.datasets import list_remote, plan_push, pull_runs, push_runs
+    from gymnasium_solver.share.hub.publish import plan_push, push_runs
+    from gymnasium_solver.share.hub.pull import list_remote, pull_runs
 
     repo = args.repo or os.environ.get(DATASET)
     if not repo:

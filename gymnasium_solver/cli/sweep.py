@@ -1,5 +1,5 @@
-"""`gsolve sweep CONFIG|FILE [--param ...]`: search hyper-parameters. It shows a live table or, without
-a terminal, a line per trial; then the result. And `sweep show|best|list`."""
+"""`gsolve sweep CONFIG|FILE [--param ...]`: search hyper-parameters. It shows a live table or a line
+per trial; then the result. And `sweep show|best|list`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,9 +25,9 @@ from gymnasium_solver.experiments.search.sweep_report import number_text, value_
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.pool import Backend
-    from gymnasium_solver.experiments.search.folder import Sweep
     from gymnasium_solver.experiments.search.plan import Plan
     from gymnasium_solver.experiments.search.search import Search
+    from gymnasium_solver.experiments.search.sweep_folder import Sweep
 
 # Flags that set one key of the plan; a dot reaches into a block.
 KEYS = {
@@ -127,7 +127,8 @@ def run_command(args: Args) -> int:
         plan = sweep.plan()
     else:
         from gymnasium_solver.config.yaml_file import dump_yaml
-        from gymnasium_solver.experiments.search.prepare import prepare
+        from gymnasium_solver.experiments.search.plan import prepare
+        from gymnasium_solver.experiments.search.sweep_folder import create_sweep
 
         given, notes = plan_of(args)
         prepared = prepare(given)
@@ -137,7 +138,7 @@ def run_command(args: Args) -> int:
             data = plan.model_dump(mode="json") | {"notes": notes}
             out.tell(args, data, *(f"# {note}" for note in notes), lines)
             return 0
-        sweep = prepared.create(root_of(args))
+        sweep = create_sweep(prepared, root_of(args))
     backend = many.pool_backend(args, [sweep.base_path])
     return run_and_show(args, sweep, plan.jobs, notes, backend)
 
@@ -190,8 +191,8 @@ def _put(args: Args, data: dict[str, Any], flags: Iterable[str]) -> None:
 
 def resumed(args: Args) -> "Sweep":
     """The sweep to continue, with more trials or other jobs if given."""
-    from gymnasium_solver.experiments.search.folder import find_sweep
     from gymnasium_solver.experiments.search.plan import read_plan
+    from gymnasium_solver.experiments.search.sweep_folder import find_sweep
 
     target, allowed = target_of(args), {"resume", *MAY_CHANGE, *ALSO_AT_RESUME}
     names = {flag.removeprefix("--").replace("-", "_") for flag in args.own if flag[1] == "-"}
@@ -224,8 +225,8 @@ def run_and_show(
     args: Args, sweep: "Sweep", jobs: int, notes: Sequence[str], backend: "Backend | None"
 ) -> int:
     """Run a sweep and show it. Exit code 1 if no trial has a value."""
-    from gymnasium_solver.experiments.search.final import n_trainings
     from gymnasium_solver.experiments.search.run import search_of
+    from gymnasium_solver.experiments.search.search import n_trainings
 
     console = out.make_console(stderr=args.json)
     screen = Screen(console, quiet=args.quiet)
@@ -337,7 +338,7 @@ sweep show: Show a sweep: its trials, best first, and its result.
 --json --runs-dir
 """)
 def show(args: Args) -> None:
-    from gymnasium_solver.experiments.search.view import view
+    from gymnasium_solver.experiments.search.sweep_folder import view
 
     found = view(args.sweep, args.runs_dir)
     if out.told_json(args, found.to_dict):
@@ -411,8 +412,8 @@ examples:
 """)
 def best(args: Args) -> None:
     from gymnasium_solver.config.yaml_file import dump_yaml
-    from gymnasium_solver.experiments.search.view import view
-    from gymnasium_solver.experiments.search.write import best_lines, write_variant
+    from gymnasium_solver.experiments.search.sweep_folder import view
+    from gymnasium_solver.experiments.search.sweep_report import best_lines, write_variant
 
     found = view(args.sweep, args.runs_dir)
     number = found.winner if args.trial is None else args.trial
@@ -433,7 +434,7 @@ sweep list: List the sweeps, newest first.
 --json --runs-dir
 """)
 def list_sweeps(args: Args) -> None:
-    from gymnasium_solver.experiments.search.view import views
+    from gymnasium_solver.experiments.search.sweep_folder import views
 
     found = [one.summary() for one in views(args.runs_dir)]
     table = out.table("sweep", "config", "status", ">trials", "metric", ">best")
