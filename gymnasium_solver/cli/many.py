@@ -18,7 +18,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from gymnasium_solver.backends import placement
+from gymnasium_solver.backends import resources
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.field_flags import as_flag, changes_of, load_target
 from gymnasium_solver.cli.flags import Args, UsageError, root_of
@@ -210,7 +210,7 @@ def _run_tasks(
 
 
 def backend_of(args: Args) -> str:
-    return placement.check_backend(args.backend, sbatch=args.sbatch, resources=args.resources)
+    return resources.check_backend(args.backend, sbatch=args.sbatch, resources=args.resources)
 
 
 def _detach(experiment: "Experiment", args: Args) -> int:
@@ -238,16 +238,25 @@ def _tracked(args: Args) -> dict[str, str]:
 
 
 def needs_of(args: Args, configs: Sequence[Path]) -> "Resources":
-    needs, note = placement.needs_of(configs, args.resources)
+    needs, note = resources.needs_of(configs, args.resources)
     print(note, file=sys.stderr if getattr(args, "json", False) else None)
     return needs
 
 
 def pool_backend(args: Args, configs: Sequence[Path]) -> "Backend | None":
-    """What a coordinator here starts runs of these configs on; None: this machine."""
+    """What a coordinator here starts runs of these configs on; None: this machine. The runs are not
+    all known at the start, so that it must see each of their folders."""
     if (name := backend_of(args)) == "local":
         return None
-    return placement.pool_backend(name, needs_of(args, configs), args.sbatch)
+    needs = needs_of(args, configs)
+    if name == "slurm":
+        from gymnasium_solver.backends.slurm import SlurmBackend, sbatch_options
+
+        return SlurmBackend(needs, sbatch_options(args.sbatch))
+    from gymnasium_solver.backends.ray_tasks import RayBackend
+
+    address = os.environ.get("RAY_ADDRESS")
+    return RayBackend(address, cpus=needs.cpus, gpus=needs.gpus, memory_gb=needs.memory_gb)
 
 
 def _on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) -> int:
@@ -261,7 +270,7 @@ def _on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) 
         name=experiment.id,
         jobs=args.jobs,
         env=_tracked(args),
-        options=placement.sbatch_options(args.sbatch),
+        options=slurm.sbatch_options(args.sbatch),
     )
     job_id = slurm.submit(script)
     print(f"submitted {script} as Slurm job {job_id}")
