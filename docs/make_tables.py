@@ -25,6 +25,7 @@ from gymnasium import spaces
 
 from benchmarks import alerts_healthy, alerts_ill, learning, rewrite, solve
 from benchmarks.libraries import OURS
+from docs.walk import walk
 from gymnasium_solver.algos import ALGOS, algo_class
 from gymnasium_solver.bench.harness import unpublishable
 from gymnasium_solver.config.explain import describe
@@ -498,6 +499,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "run_summary": lambda: field_names(RunSummary),
     "eval_result": lambda: field_names(EvalResult),
     "speed": speed,
+    "walk": walk,
     "learning": partial(learning_results, "benchmarks/results", only_published=True),
     "classics": classics,
     "learning_all": partial(learning_results, "../benchmarks/results", only_published=False),
