@@ -82,13 +82,12 @@ class Prepared(NamedTuple):
 
     def standardized(self, parts: Sequence[Part]) -> Batch:
         """The batch with advantages that are standardised within each minibatch of a pass."""
-        advantage = torch.empty_like(self.batch.advantage)
+        given, valid = self.batch.advantage, self.batch.valid
+        advantage = torch.empty_like(given)
         for rows in parts:
-            index = None if rows is None else on_device(rows, advantage.device)
-            part = self.take(index)
-            x = part.advantage
-            chosen = x if part.valid is None else x[part.valid]
-            where = slice(None) if index is None else index
+            where = slice(None) if rows is None else on_device(rows, given.device)
+            x = given[where]
+            chosen = x if valid is None else x[valid[where]]
             advantage[where] = (x - chosen.mean()) / (chosen.std(correction=0) + 1e-8)
         return self.batch._replace(advantage=advantage)
 
