@@ -203,7 +203,7 @@ def run_case(python: Path, case: Case, seed: int, scale: float) -> dict[str, Any
 def try_case(job: dict[str, Any]) -> dict[str, Any]:
     """Train, test, and play at random; the answer of the process that `run_case` starts."""
     from gymnasium_solver.envs.make import env_from_config
-    from gymnasium_solver.envs.random_policy import random_episodes
+    from gymnasium_solver.envs.random_steps import random_episodes
     from gymnasium_solver.errors import GsolveError
     from gymnasium_solver.training.loop import train
     from gymnasium_solver.training.prepare import load_config

@@ -17,8 +17,7 @@ from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.policies.policy import Policy
-from gymnasium_solver.spaces.goals import GoalFunctions
-from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.spaces.observations import GoalFunctions, Space
 from gymnasium_solver.timing import Timer
 
 Metrics = Mapping[str, float | Tensor]

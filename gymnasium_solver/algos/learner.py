@@ -43,9 +43,8 @@ from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.action_dists import chosen_kind
-from gymnasium_solver.spaces.goals import GoalFunctions
-from gymnasium_solver.spaces.json_form import space_to_json
-from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.spaces.observations import GoalFunctions, Space
+from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.timing import OFF, Timer
 
 LARGE_ROLLOUT_BYTES = 16 * 2**20  # larger ones are reported before training, images always

@@ -22,9 +22,8 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Policy
 from gymnasium_solver.spaces.actions import action_kind
-from gymnasium_solver.spaces.goals import GoalFunctions
-from gymnasium_solver.spaces.json_form import space_to_json
-from gymnasium_solver.spaces.observations import Space, obs_len
+from gymnasium_solver.spaces.observations import GoalFunctions, Space, obs_len
+from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.timing import OFF, Timer
 
 

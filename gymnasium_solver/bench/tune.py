@@ -68,7 +68,7 @@ def measure(item: dict[str, Any]) -> float:
 def _rate(env: Any, seconds: float) -> float:
     import numpy as np
 
-    from gymnasium_solver.envs.random_policy import RandomPolicy
+    from gymnasium_solver.envs.random_steps import RandomPolicy
 
     env.reset(0)
     policy = RandomPolicy(env.action_space, env.n_envs, seed=0)

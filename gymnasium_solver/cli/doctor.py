@@ -115,7 +115,7 @@ def installed(package: str) -> str | None:
 
 def check_env(name: str, env_id: str, mode: str) -> Check:
     """Build a small vector env, step it, and report its speed."""
-    from gymnasium_solver.envs.checks.env import steps_per_s
+    from gymnasium_solver.envs.env_findings import steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
     from gymnasium_solver.errors import first_line
 
@@ -201,7 +201,7 @@ def doctor_env(args: Args) -> int:
         raise UsageError(f"--steps must be 8 or more, got {args.steps}")
     kwargs = yaml_values(args.env_kwargs, "--env-kwargs")
 
-    from gymnasium_solver.envs.checks.findings import all_findings
+    from gymnasium_solver.envs.env_findings import all_findings
     from gymnasium_solver.plugins import see_working_folder
 
     see_working_folder()

@@ -24,7 +24,6 @@ from gymnasium_solver.data.memory_check import available_memory_bytes, check_fit
 from gymnasium_solver.errors import ConfigError, EnvError, MissingError, RunError
 from gymnasium_solver.paths import user_path
 from gymnasium_solver.spaces.actions import ActionKind
-from gymnasium_solver.spaces.native_actions import action_shape, from_native_batch
 from gymnasium_solver.spaces.observations import (
     Obs,
     Space,
@@ -35,6 +34,7 @@ from gymnasium_solver.spaces.observations import (
     put_rows,
     take_rows,
 )
+from gymnasium_solver.spaces.space_types import action_shape, from_native_batch
 
 HOW = "`gsolve record RUN --out PATH` writes one, `gsolve play ENV --mode user --record F.npz` too"
 ENV_ID = "env_id"  # in the metadata of a dataset that `gsolve record` wrote

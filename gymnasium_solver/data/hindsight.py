@@ -19,8 +19,7 @@ import numpy as np
 from gymnasium_solver.config.nested import Her
 from gymnasium_solver.data.ring import Ring
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
-from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.spaces.observations import ACHIEVED, DESIRED, GoalFunctions, Obs
 
 CHECKED_STEPS = 100
 

@@ -16,8 +16,7 @@ import gymnasium
 
 from gymnasium_solver.envs.make import FRAME_OPTIONS, make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.spaces.images import is_image
-from gymnasium_solver.spaces.observations import part_spaces
+from gymnasium_solver.spaces.observations import is_image, part_spaces
 
 ON_POLICY = ("ppo", "a2c", "reinforce", "pqn")
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.goals import GoalFunction, GoalFunctions
+from gymnasium_solver.spaces.observations import GoalFunction, GoalFunctions
 
 COMPARED_ROWS = 16
 # Gymnasium collects NumPy's bools as objects, with None for envs that report nothing.
@@ -123,7 +123,7 @@ def successes(info: Mapping[str, Any], n_envs: int) -> np.ndarray | None:
     return None
 
 
-# -- rewards by distance ------------------------------------------------------------------------
+# -- rewards by distance --------------------------------------------------------------------------
 
 
 def distance_reward(reward_type: str, threshold: float) -> GoalFunction:

@@ -16,8 +16,7 @@ import numpy as np
 from gymnasium_solver.envs.spec import TaskFacts
 from gymnasium_solver.envs.vector import Info, Step, VectorEnv, env_seeds
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.goals import GoalFunctions
-from gymnasium_solver.spaces.observations import part_spaces, space_of
+from gymnasium_solver.spaces.observations import GoalFunctions, part_spaces, space_of
 from gymnasium_solver.spaces.space_types import Space, is_box, is_dict, number_type
 
 OBS, TASK = "obs", "task"  # parts, where the observation itself has none

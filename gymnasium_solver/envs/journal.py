@@ -17,8 +17,7 @@ import numpy as np
 
 from gymnasium_solver.envs.vector import Step, Totals, VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.native_actions import action_shape, is_product
-from gymnasium_solver.spaces.space_types import is_box, whole_range
+from gymnasium_solver.spaces.space_types import action_shape, is_box, is_product, whole_range
 
 CHUNK_STEPS = 1024
 

@@ -20,7 +20,6 @@ from gymnasium_solver.config.schedule import at_start
 from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.envs.given import cannot_rebuild
 from gymnasium_solver.envs.joined import GroupedEnv, TaskEnv
-from gymnasium_solver.envs.obs_keys import ObsKeys, in_parts, parts_wrapper
 from gymnasium_solver.envs.spec import (
     ANSWER_WITHIN_S,
     VECTOR_IS_FASTEST,
@@ -36,6 +35,7 @@ from gymnasium_solver.envs.spec import (
 from gymnasium_solver.envs.suites.game_options import modern, near_games
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.envs.wrappers.actions import restrict_actions
+from gymnasium_solver.envs.wrappers.observations import ObsKeys, in_parts, parts_wrapper
 from gymnasium_solver.envs.wrappers.wrapping import lower, with_frame_options, wrap
 from gymnasium_solver.errors import EnvError, UnknownEnvError
 from gymnasium_solver.suggest import ask, did_you_mean
@@ -189,7 +189,7 @@ def check_env_id(env_id: str) -> None:
         return
 
 
-# -- one engine ----------------------------------------------------------------------------------
+# -- one engine -----------------------------------------------------------------------------------
 
 
 def _make_engine(request: EnvRequest) -> VectorEnv:
@@ -278,7 +278,7 @@ def _noted(env: VectorEnv, notes: Sequence[str]) -> VectorEnv:
     return env
 
 
-# -- which engine --------------------------------------------------------------------------------
+# -- which engine ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -344,7 +344,7 @@ def unknown_id(env_id: str) -> EnvError:
         return cannot_rebuild(env_id)
     import gymnasium
 
-    from gymnasium_solver.envs.suites.bandit import SETS
+    from gymnasium_solver.envs.suites.own import SETS
     from gymnasium_solver.envs.suites.probes import PROBES
     from gymnasium_solver.envs.suites.vizdoom import SCENARIOS
 

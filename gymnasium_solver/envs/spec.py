@@ -94,9 +94,9 @@ FAMILIES = (
         modes=("auto", "envpool", "vector"),
         has_frame_options=True,
     ),
-    Family("Bandit-", f"{_SUITES}.bandit:make_bandit"),
-    Family("Bandit/", f"{_SUITES}.bandit:make_bandit"),
-    Family("Memory/", f"{_SUITES}.memory:make_memory"),
+    Family("Bandit-", f"{_SUITES}.own:make_bandit"),
+    Family("Bandit/", f"{_SUITES}.own:make_bandit"),
+    Family("Memory/", f"{_SUITES}.own:make_memory"),
     Family("Probe/", f"{_SUITES}.probes:make_probe"),
     Family(
         "VizDoom-",

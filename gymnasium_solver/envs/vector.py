@@ -16,10 +16,10 @@ observation. Episodes are counted and scored where `is_over` is true.
 
 Observations are one array [N, ...] or a dict of named arrays (`Obs`, spaces/observations.py): the
 space is an array space or a flat Dict of such. Actions are always one array [N, ...]; those of Dict
-and Tuple spaces have their leaves side by side (spaces/native_actions.py).
+and Tuple spaces have their leaves side by side (spaces/space_types.py).
 
 `env.action_mask` has the legal actions at the observations just returned, for environments that
-provide them (masks.py).
+provide them (action_checks.py).
 
 `Engine` implements the contract once over what engines offer natively; an engine adds `_reset` and
 `_step`. `VectorWrapper` is the base of batch wrappers.
@@ -31,14 +31,20 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from gymnasium_solver.envs.action_checks import action_checker
+from gymnasium_solver.envs.action_checks import MaskReader, action_checker
 from gymnasium_solver.envs.env_bugs import env_bug
-from gymnasium_solver.envs.masks import MaskReader
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.native.build import CompiledEnvs
-from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
-from gymnasium_solver.spaces.observations import Obs, delivered_space, deliverer, part_spaces
+from gymnasium_solver.spaces.observations import (
+    ACHIEVED,
+    DESIRED,
+    GoalFunctions,
+    Obs,
+    delivered_space,
+    deliverer,
+    part_spaces,
+)
 from gymnasium_solver.spaces.space_types import Space, as_float32
 
 RAW_REWARD = "raw_reward"
@@ -137,7 +143,7 @@ class VectorWrapper(VectorEnv):
     """Passes everything through to `env`; subclasses override what they change."""
 
     effect: ClassVar[Effect] = "other"
-    """What it means for an agent that acts outside the trainer (envs/treatment.py). none: it
+    """What it means for an agent that acts outside the trainer (envs/as_gymnasium.py). none: it
     changes neither observations nor actions (rewards, say). pure: it maps each observation, or
     masks actions, without a state, so that the agent can do it. new_obs: its observations have
     another shape than those it is given (stacks, rendered frames). other: all else, and unknown."""

@@ -18,7 +18,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.envs.baselines import Baseline, game_settings
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.envs.random_policy import random_episodes
+from gymnasium_solver.envs.random_steps import random_episodes
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.machine import versions

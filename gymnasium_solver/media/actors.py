@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from gymnasium_solver.algos.agent import Agent
-from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.envs.random_steps import RandomPolicy
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.fast.recorded import on_device
 from gymnasium_solver.nets.encoder import ObsEncoder

@@ -22,7 +22,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 if TYPE_CHECKING:  # imports gymnasium, which a machine that only publishes runs may lack
-    from gymnasium_solver.spaces.images import ImageLayout
+    from gymnasium_solver.spaces.observations import ImageLayout
 
 BACKGROUND = (24, 26, 30)
 TEXT, FAINT = (235, 235, 235), (150, 155, 162)

@@ -36,9 +36,8 @@ from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.runs.episode_writer import EpisodeWriter
 from gymnasium_solver.runs.episodes import Episode, get_episode
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.spaces.native_actions import action_shape
 from gymnasium_solver.spaces.observations import map_obs, obs_arrays
-from gymnasium_solver.spaces.space_types import is_discrete, is_multi_binary
+from gymnasium_solver.spaces.space_types import action_shape, is_discrete, is_multi_binary
 from gymnasium_solver.training.score import pick_seed
 from gymnasium_solver.training.targets import ENV_FIELDS, Found, find_run, with_fields
 from gymnasium_solver.training.threads import limited_threads, pick_threads

@@ -21,10 +21,10 @@ import numpy as np
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.spec import Spec, read_spec
+from gymnasium_solver.envs.as_gymnasium import Tap, tap_observations
 from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 from gymnasium_solver.envs.make import MODES, env_from_config
 from gymnasium_solver.envs.spec import EnvSpec, family_of, registry_entry
-from gymnasium_solver.envs.treatment import Tap, tap_observations
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError, GsolveError, first_line
 from gymnasium_solver.media.drawing import rgb

@@ -21,8 +21,14 @@ from gymnasium_solver.media.labels import Feature, action_names, features, numbe
 from gymnasium_solver.media.player import Moment
 from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.nets.encoder import ObsEncoder
-from gymnasium_solver.spaces.native_actions import action_leaves, action_shape, is_product
-from gymnasium_solver.spaces.space_types import is_box, is_discrete, is_multi_discrete
+from gymnasium_solver.spaces.space_types import (
+    action_leaves,
+    action_shape,
+    is_box,
+    is_discrete,
+    is_multi_discrete,
+    is_product,
+)
 
 MOST_NUMBERS = 512  # of an observation, of the network's input, of a carry
 MOST_CHOICES = 2048

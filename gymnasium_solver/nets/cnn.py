@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from gymnasium_solver.config.layer_list import Layer
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.layers import conv_layers
-from gymnasium_solver.spaces.images import ImageLayout, shorter
+from gymnasium_solver.spaces.observations import ImageLayout, shorter
 
 N_BLOCKS = 2  # residual blocks per stage
 

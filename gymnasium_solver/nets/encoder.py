@@ -24,8 +24,14 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.nets.normalizer import NormalizeMode, ObsNormalizer
-from gymnasium_solver.spaces.images import ImageLayout, image_layout
-from gymnasium_solver.spaces.observations import Obs, Space, part_spaces, unit_scale
+from gymnasium_solver.spaces.observations import (
+    ImageLayout,
+    Obs,
+    Space,
+    image_layout,
+    part_spaces,
+    unit_scale,
+)
 from gymnasium_solver.tree import leaves_of, map_tree
 
 TensorObs = Tensor | dict[str, Tensor]

@@ -25,8 +25,7 @@ from gymnasium_solver.nets.blocks import Blocks
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset
 from gymnasium_solver.nets.layers import dense_layers, needs_torch, split
 from gymnasium_solver.nets.registered import head_factory, network_factory
-from gymnasium_solver.spaces.images import image_layout, is_image
-from gymnasium_solver.spaces.observations import Space, part_spaces
+from gymnasium_solver.spaces.observations import Space, image_layout, is_image, part_spaces
 from gymnasium_solver.suggest import did_you_mean
 
 LARGEST_FLAT_IMAGE = 4096  # largest number of inputs (pixels times channels) of an MLP

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.envs.as_gymnasium import is_observed_now
-from gymnasium_solver.envs.treatment import Applied, Treatment
+from gymnasium_solver.envs.as_gymnasium import Applied, Treatment
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.host_copy import HostCopy
@@ -88,7 +88,7 @@ class ObsReader:
     wrappers of the run that are functions of the observation alone are applied here. If the run has
     others, only observations of `gs.make_env(run)` are accepted: an agent that reads unscaled
     numbers, or whose action 1 means another action there, would play badly without any error
-    (envs/treatment.py)."""
+    (envs/as_gymnasium.py)."""
 
     def __init__(self, treatment: Treatment, action_space: Space, run_id: str) -> None:
         self._treatment, self._run_id = treatment, run_id

@@ -36,8 +36,8 @@ from gymnasium_solver.spaces.actions import (
     action_kind,
     softmax,
 )
-from gymnasium_solver.spaces.native_actions import is_product, parts_of
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.spaces.space_types import is_product, parts_of
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
 EDGE = 1e-6  # of a Beta sample: the density may be infinite at the bounds
@@ -293,7 +293,7 @@ class GumbelActions(ActionKind):
         )
 
 
-# -- choosing ---------------------------------------------------------------------------------
+# -- choosing -------------------------------------------------------------------------------------
 
 _BOX = ("gaussian", "gaussian_state", "squashed", "beta", "multivariate")
 _DISCRETE = ("categorical", "gumbel")
@@ -360,7 +360,7 @@ def _fits(space: Any, dist: str) -> bool:
     return isinstance(space, spaces.Box if dist in _BOX else spaces.Discrete)
 
 
-# -- requirements of algorithms ---------------------------------------------------------------
+# -- requirements of algorithms -------------------------------------------------------------------
 
 
 def require_discrete(space: Space, algo_id: str, env_id: str) -> DiscreteActions:

@@ -31,8 +31,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.native_actions import bounded, parts_of, to_native, to_native_batch
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.spaces.space_types import bounded, parts_of, to_native, to_native_batch
 
 Array = np.ndarray
 Rng = np.random.Generator

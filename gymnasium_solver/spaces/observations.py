@@ -14,7 +14,7 @@ The helpers below handle both forms, so that storage and networks need no case d
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from gymnasium import spaces
@@ -22,6 +22,10 @@ from gymnasium import spaces
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import Space as Space  # other rooms take it from here
 from gymnasium_solver.spaces.space_types import as_float32, is_array, is_box, is_dict, is_tuple
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 Obs = np.ndarray | dict[str, np.ndarray]
 T = TypeVar("T")
@@ -101,7 +105,7 @@ def unit_scale(space: Space) -> tuple[np.ndarray, np.ndarray] | None:
     return low, 1 / np.where(span > 0, span, 1.0)
 
 
-# -- from what an environment returns ---------------------------------------------------------
+# -- from what an environment returns -------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -258,3 +262,101 @@ def _is_single(expected: Sequence[int], got: Sequence[int], name: str) -> bool:
 
 def _listing(space: spaces.Dict) -> str:
     return ", ".join(f"{name} {part.shape or ()}" for name, part in space.spaces.items())
+
+
+# -- images ---------------------------------------------------------------------------------------
+
+
+MOST_CHANNELS_LAST = 4  # of a frame in a frame stack: greyscale to RGBA
+LEAST_PLANE = 32  # a two-dimensional uint8 array is an image from this size on
+LEAST_SIDE = 8  # of the images that `policy: auto` recognises
+
+
+class ImageLayout(NamedTuple):
+    """The axes of an image: `order` permutes one observation to [channels, height, width] or, for a
+    frame stack, to [frames, channels, height, width]."""
+
+    channels: int  # total over all frames
+    height: int
+    width: int
+    order: tuple[int, ...]
+
+    def planes(self, obs: "Tensor") -> "Tensor":
+        """[B, *shape] -> [B, channels, height, width]."""
+        if len(self.order) == 2:
+            return obs.unsqueeze(1)
+        if self.order != tuple(range(len(self.order))):
+            obs = obs.permute(0, *(axis + 1 for axis in self.order))
+        return obs.flatten(1, 2) if len(self.order) == 4 else obs
+
+
+def image_layout(space: Space) -> ImageLayout | None:
+    """Return the image layout, or None if the space is not an image.
+
+    Three axes: the shorter of the first and the last axis is the channels; if equal, the first.
+    Four axes: a frame stack, with channels last if there are at most 4, otherwise channels after
+    the stack axis. Two axes, uint8, at least 32 x 32: one greyscale plane.
+    """
+    shape = space.shape if isinstance(space, spaces.Box) else None
+    if shape is None or min(shape, default=0) < 1:
+        return None
+    if len(shape) == 2 and min(shape) >= LEAST_PLANE and space.dtype == np.uint8:
+        return ImageLayout(1, shape[0], shape[1], (0, 1))
+    order: tuple[int, ...]
+    if len(shape) == 3:
+        order = (0, 1, 2) if shape[0] <= shape[2] else (2, 0, 1)
+    elif len(shape) == 4:
+        order = (0, 3, 1, 2) if shape[3] <= MOST_CHANNELS_LAST else (0, 1, 2, 3)
+    else:
+        return None
+    *stack, height, width = (shape[axis] for axis in order)
+    return ImageLayout(int(np.prod(stack)), height, width, order)
+
+
+def is_image(space: Space) -> bool:
+    """Whether a space is taken for an image without being told: pixels (uint8 from 0 to 255) of at
+    least 8 x 8. A board of zeros and ones or a small grid of codes is not."""
+    layout = image_layout(space)
+    if layout is None or space.dtype != np.uint8 or shorter(layout) < LEAST_SIDE:
+        return False
+    assert isinstance(space, spaces.Box)
+    return bool(space.low.min() == 0 and space.high.max() == 255)
+
+
+def shorter(layout: ImageLayout) -> int:
+    return min(layout.height, layout.width)
+
+
+# -- goals ----------------------------------------------------------------------------------------
+
+
+ACHIEVED, DESIRED = "achieved_goal", "desired_goal"
+# (achieved goals after the step [B, ...], desired goals [B, ...]) -> [B]
+GoalFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class GoalFunctions:
+    """Reward and end of a step as functions of goals, for batches."""
+
+    reward: GoalFunction
+    """float32[B]."""
+    terminated: GoalFunction | None = None
+    """bool[B]. None: the end of an episode does not depend on the goal, or it is not known how."""
+
+
+def check_goal_space(space: Space, env_id: str) -> None:
+    """EnvError unless observations have an achieved and a desired goal of one form."""
+    parts = part_spaces(space)
+    if ACHIEVED not in parts or DESIRED not in parts:
+        given = ", ".join(filter(None, parts)) or f"{type(space).__name__} observations"
+        raise EnvError(
+            f"her: {env_id} is not a goal environment: it needs Dict observations with the parts "
+            f"{ACHIEVED} and {DESIRED}, but has {given}. Remove her."
+        )
+    achieved, desired = parts[ACHIEVED], parts[DESIRED]
+    if (achieved.shape, achieved.dtype) != (desired.shape, desired.dtype):
+        raise EnvError(
+            f"her: {env_id} has achieved goals {achieved} and desired goals {desired}, expected "
+            "the same shape and dtype. Remove her."
+        )

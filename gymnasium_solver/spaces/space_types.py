@@ -1,12 +1,24 @@
-"""Which class a space has, and the whole numbers that it holds. Other rooms ask here.
+"""Spaces: which class one has, the whole numbers it holds, its actions as arrays, and its JSON.
 
-This module must not import torch, because environments import it.
+    action_shape(space)                   # of one action: space.shape, or (k,) for a Dict or Tuple
+    to_native(space, row)                 # what `step` of one environment takes
+    to_native_batch(space, rows)          # what `step` of a vectorised environment takes
+    from_native(space, action), from_native_batch(space, actions)         # the inverses
+    space_from_json(space_to_json(space))
+
+Other rooms ask here for the class of a space. The action of a Dict or Tuple space is one float64
+row of its concatenated leaves, in the order of the space (alphabetical for a Dict). This module
+must not import torch, because environments import it; spaces/actions.py has the distributions.
 """
 
+import math
+from collections.abc import Callable, Iterator
 from typing import Any, TypeGuard
 
 import numpy as np
 from gymnasium import spaces
+
+from gymnasium_solver.errors import EnvError
 
 Space = spaces.Space[Any]
 # Spaces whose values are arrays.
@@ -74,3 +86,179 @@ def as_float32(space: Space) -> Space:
             low, high = space.low.astype(np.float32), space.high.astype(np.float32)
         return spaces.Box(low, high, dtype=np.float32)
     return space
+
+
+# -- actions as arrays ----------------------------------------------------------------------------
+
+
+LARGEST_BOUND = 1e30
+"""A larger bound is the limit of a float type and counts as unbounded."""
+
+
+def is_product(space: Space) -> bool:
+    """Whether an action has several leaves."""
+    return is_dict(space) or is_tuple(space)
+
+
+def bounded(space: spaces.Box) -> np.ndarray:
+    """bool[*shape]: which components have two finite bounds."""
+    mask: np.ndarray = (np.abs(space.low) < LARGEST_BOUND) & (np.abs(space.high) < LARGEST_BOUND)
+    return mask
+
+
+def action_leaves(space: Space) -> list[Space]:
+    """The leaves of an action space in order; a plain space is its own leaf."""
+    if is_product(space):
+        return [leaf for part in parts_of(space).values() for leaf in action_leaves(part)]
+    if not is_array(space):
+        raise EnvError(
+            f"actions of type {type(space).__name__} are not supported. Supported: Discrete, "
+            "Box, MultiDiscrete, MultiBinary, and Dict and Tuple of these."
+        )
+    return [space]
+
+
+def parts_of(space: Any) -> dict[Any, Space]:
+    """The parts of a Dict by their keys, or of a Tuple by their places."""
+    return dict(space.spaces) if is_dict(space) else dict(enumerate(space.spaces))
+
+
+def action_width(space: Space) -> int:
+    """Number of components of one action."""
+    return sum(math.prod(leaf.shape or ()) for leaf in action_leaves(space))
+
+
+def action_shape(space: Space) -> tuple[int, ...]:
+    """Shape of one action as an array."""
+    return (action_width(space),) if is_product(space) else tuple(space.shape or ())
+
+
+def to_native(space: Space, row: np.ndarray) -> Any:
+    """Convert one action for a single environment: a dict or a tuple for product spaces."""
+    return _nested(space, row, lambda leaf, part: _typed(leaf, part.reshape(leaf.shape or ())))
+
+
+def to_native_batch(space: Space, rows: np.ndarray) -> Any:
+    """Convert actions [N, ...] for a vectorised environment: a dict or tuple of batches."""
+    n = len(rows)
+    return _nested(
+        space, rows, lambda leaf, part: _typed(leaf, part.reshape(n, *(leaf.shape or ())))
+    )
+
+
+def from_native(space: Space, action: Any) -> np.ndarray:
+    """One action of a single environment as an array."""
+    if not is_product(space):
+        return np.asarray(action)
+    return np.concatenate(
+        [np.ravel(np.asarray(part, float)) for part in _leaf_values(space, action)]
+    )
+
+
+def from_native_batch(space: Space, actions: Any) -> np.ndarray:
+    """Actions of a vectorised environment as an array [N, ...]."""
+    if not is_product(space):
+        return np.asarray(actions)
+    parts = [np.asarray(part, float) for part in _leaf_values(space, actions)]
+    return np.concatenate([part.reshape(len(part), -1) for part in parts], axis=1)
+
+
+def _leaf_values(space: Space, action: Any) -> Iterator[Any]:
+    """The leaves of an action in the order of the space."""
+    if not is_product(space):
+        yield action
+        return
+    try:
+        for name, part in parts_of(space).items():
+            yield from _leaf_values(part, action[name])
+    except (KeyError, IndexError, TypeError):
+        raise EnvError(f"the action {action!r} does not fit {space}.") from None
+
+
+def _nested(space: Space, array: np.ndarray, leaf: Callable[[Space, np.ndarray], Any]) -> Any:
+    if not is_product(space):
+        return array
+    values, first = {}, 0
+    for name, part in parts_of(space).items():
+        width = action_width(part)
+        columns = array[..., first : first + width]
+        first += width
+        values[name] = _nested(part, columns, leaf) if is_product(part) else leaf(part, columns)
+    return values if is_dict(space) else tuple(values.values())
+
+
+def _typed(leaf: Space, values: np.ndarray) -> Any:
+    """Cast to the leaf's dtype and clip to its bounds, which rounding to float32 may exceed."""
+    if is_box(leaf):
+        values = np.clip(values, leaf.low, leaf.high)
+    typed = values.astype(leaf.dtype)
+    return typed[()] if typed.ndim == 0 else typed
+
+
+# -- JSON: a checkpoint can be loaded without its environment -------------------------------------
+
+
+MOST_VALUES = 100_000_000  # in one observation; a damaged file may say anything
+
+
+def space_to_json(space: Space) -> dict[str, Any]:
+    if isinstance(space, spaces.Discrete):
+        return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.Box):
+        return {
+            "kind": "Box",
+            "shape": list(space.shape),
+            "dtype": str(space.dtype),
+            "low": _bound_to_json(space.low),
+            "high": _bound_to_json(space.high),
+        }
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"kind": "MultiBinary", "shape": list(space.shape)}
+    if isinstance(space, spaces.Dict):
+        parts = [[name, space_to_json(part)] for name, part in space.spaces.items()]
+        return {"kind": "Dict", "parts": parts}
+    if isinstance(space, spaces.Tuple):
+        return {"kind": "Tuple", "parts": [space_to_json(part) for part in space.spaces]}
+    raise EnvError(f"a space of type {type(space).__name__} cannot be saved: {space}.")
+
+
+def space_from_json(data: dict[str, Any]) -> Space:
+    kind = data["kind"]
+    if kind == "Discrete":
+        return spaces.Discrete(data["n"], start=data["start"])
+    if kind == "Box":
+        return _box_from_json(data)
+    if kind == "MultiDiscrete":
+        return spaces.MultiDiscrete(np.array(data["nvec"]), start=np.array(data["start"]))
+    if kind == "MultiBinary":
+        shape = tuple(data["shape"])  # Gymnasium takes a number for one axis
+        return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+    if kind == "Dict":
+        return spaces.Dict([(name, space_from_json(part)) for name, part in data["parts"]])
+    if kind == "Tuple":
+        return spaces.Tuple([space_from_json(part) for part in data["parts"]])
+    raise EnvError(
+        f"the saved space has the unknown kind {kind!r}; was it written by a newer version?"
+    )
+
+
+def _bound_to_json(bound: np.ndarray) -> list[float | None]:
+    """JSON has no infinity, so it becomes null. A constant bound is written once."""
+    flat = bound.reshape(-1)
+    flat = flat[:1] if len(flat) and (flat == flat[0]).all() else flat
+    return [float(x) if np.isfinite(x) else None for x in flat]
+
+
+def _box_from_json(data: dict[str, Any]) -> spaces.Box:
+    dtype, n = np.dtype(data["dtype"]), math.prod(data["shape"])
+    if n > MOST_VALUES:
+        raise EnvError(f"the saved space has shape {data['shape']}, {n:,} values: it is damaged.")
+
+    def bound(values: list[float | None], missing: float) -> np.ndarray:
+        filled = np.array([missing if x is None else x for x in values], dtype)
+        return np.resize(filled, data["shape"])
+
+    low, high = bound(data["low"], -np.inf), bound(data["high"], np.inf)
+    return spaces.Box(low, high, tuple(data["shape"]), dtype.type)

@@ -17,8 +17,8 @@ import torch
 from gymnasium_solver.algos import algo_class
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config, LearnerConfig
+from gymnasium_solver.envs.as_gymnasium import Treatment, treatment_of
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.envs.treatment import Treatment, treatment_of
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.network import is_cnn
@@ -29,8 +29,8 @@ from gymnasium_solver.runs.query import get_config
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.runs.summary import Fields
-from gymnasium_solver.spaces.json_form import space_from_json
 from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.spaces.space_types import space_from_json
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.progress import Progress

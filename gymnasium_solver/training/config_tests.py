@@ -274,7 +274,7 @@ def short_training(name: str, runs_root: Path) -> "Run":
 def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
     """Step a config's environments with random actions. Observations and rewards must be finite,
     and observations must have the shape of the space."""
-    from gymnasium_solver.envs.random_policy import RandomPolicy
+    from gymnasium_solver.envs.random_steps import RandomPolicy
     from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 
     env = env_from_config(config, N_ENVS)

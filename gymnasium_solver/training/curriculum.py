@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.as_gymnasium import layout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config, training_env
-from gymnasium_solver.envs.treatment import layout
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError, RunError
 from gymnasium_solver.policies.policy import Policy

@@ -392,7 +392,7 @@ def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
     whole updates on a GPU (fast/stacked_descent.py). A lane that ends leaves the others to go on.
 
     SIGINT and SIGTERM ask every lane to stop after its epoch; a second signal stops at once."""
-    from gymnasium_solver.envs.engines.array_envs import ArraySteps  # imports environments
+    from gymnasium_solver.envs.engines.cartpole import ArraySteps  # imports environments
 
     # Steps last: there the lanes meet that are collecting, evaluating and testing.
     works: dict[str, Work] = {

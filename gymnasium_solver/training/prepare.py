@@ -305,7 +305,7 @@ def settle_scales(
     each that is switched on. `source`: fields of the run whose weights are taken over. They expect
     its normalisation.
 
-    The rule is that of `gsolve doctor env` (envs/checks/scale.py): random steps of a few copies of
+    The rule is that of `gsolve doctor env` (envs/random_steps.py): random steps of a few copies of
     the environment, from a fixed seed. The decision is written into the run's config, so a resume
     and an evaluation repeat it without looking again.
     """
@@ -315,14 +315,14 @@ def settle_scales(
     config = config.replace(**inherited)
     if not undecided(config):
         return config, []
-    from gymnasium_solver.envs.checks.scale import (  # imports Gymnasium
+    from gymnasium_solver.envs.make import env_from_config
+    from gymnasium_solver.envs.random_steps import (
         N_ENVS,
         ROWS,
         record,
         why_normalize_obs,
         why_normalize_reward,
     )
-    from gymnasium_solver.envs.make import env_from_config
 
     n_envs = 1 if eval_envs(config.env_id, config.vectorization_mode) == "one" else N_ENVS
     env = env_from_config(config, n_envs)

@@ -18,10 +18,9 @@ import numpy as np
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv
+from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv, layout
 from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.envs.treatment import layout
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs.checkpoint import load_checkpoint

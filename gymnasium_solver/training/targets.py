@@ -24,10 +24,9 @@ from gymnasium_solver.config.blocks import EnvFields
 from gymnasium_solver.config.find import SUFFIXES
 from gymnasium_solver.config.load import apply_overrides, config_dict
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv
+from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv, Treatment, layout, treatment_of
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.spec import family_of, registry_entry
-from gymnasium_solver.envs.treatment import Treatment, layout, treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError, GsolveError, RunError, TrustError
 from gymnasium_solver.runs.resolve import resolve_checkpoint

@@ -18,7 +18,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.envs.treatment import treatment_of
+from gymnasium_solver.envs.as_gymnasium import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import (
     ConfigError,
@@ -43,7 +43,7 @@ from gymnasium_solver.runs.segments import (
     referenced,
 )
 from gymnasium_solver.spaces.actions import action_kind
-from gymnasium_solver.spaces.json_form import space_to_json
+from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.activity import Activity, Terminated
 from gymnasium_solver.training.agents import (

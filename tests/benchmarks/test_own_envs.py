@@ -9,7 +9,7 @@ import pytest
 from benchmarks import own_envs, own_tasks
 from benchmarks.libraries import OURS, SB3
 from gymnasium_solver.bench import harness
-from gymnasium_solver.envs.checks.env import examine
+from gymnasium_solver.envs.env_findings import examine
 
 
 @pytest.mark.parametrize("env_id", list(own_envs.TASKS))

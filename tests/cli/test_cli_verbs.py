@@ -363,7 +363,7 @@ def test_doctor_warns_about_packages_that_mujoco_4_breaks(monkeypatch):
 
 
 def test_doctor_measures_long_enough_to_tell():
-    from gymnasium_solver.envs.checks import env as checks
+    from gymnasium_solver.envs import env_findings as checks
     from gymnasium_solver.envs.make import make_vector_env
 
     env = make_vector_env("CartPole-v1", 2)

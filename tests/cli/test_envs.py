@@ -25,7 +25,7 @@ from gymnasium_solver.envs.baselines import (
 )
 from gymnasium_solver.envs.catalogue import list_environments, space_text
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.envs.random_policy import RandomPolicy, random_episodes
+from gymnasium_solver.envs.random_steps import RandomPolicy, random_episodes
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.experiments.measure_baselines import games, measure, write_records
 from gymnasium_solver.training.prepare import load_config

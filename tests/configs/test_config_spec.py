@@ -10,8 +10,8 @@ import pytest
 from gymnasium_solver.algos.file_schema import json_schema
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs, read_config_file
 from gymnasium_solver.config.spec import Spec, read_spec
-from gymnasium_solver.envs.checks.spec_block import spec_mismatches
 from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.sheet import spec_mismatches
 from gymnasium_solver.errors import ConfigError, MissingError
 from gymnasium_solver.training.prepare import build_config, load_config
 

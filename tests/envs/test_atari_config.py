@@ -11,8 +11,8 @@ import pytest
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.spec import read_spec
-from gymnasium_solver.envs.checks.spec_block import spec_mismatches
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
+from gymnasium_solver.envs.sheet import spec_mismatches
 from gymnasium_solver.envs.suites.game_options import ATARI_GAMES, modern
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs.jsonl import read_jsonl

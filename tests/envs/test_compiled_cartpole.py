@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 
-from gymnasium_solver.envs.engines import array_envs, compiled_cartpole
-from gymnasium_solver.envs.engines.compiled_cartpole import CompiledPole, compile_single
+from gymnasium_solver.envs.engines import cartpole
+from gymnasium_solver.envs.engines.cartpole import CompiledPole, compile_single
 from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
 from gymnasium_solver.envs.spec import EnvRequest
 from gymnasium_solver.fast.native import build
@@ -24,7 +24,7 @@ def same(a: np.ndarray, b: np.ndarray) -> None:
 def run_both(n: int, n_steps: int, **kwargs: Any) -> int:
     """Step both with the same actions, with a reset in between; returns the episodes that ended."""
     own, plain = (CartPoleVectorEnv(n, **kwargs) for _ in range(2))
-    step = compiled_cartpole.compiled_cartpole(own)
+    step = cartpole.compiled_cartpole(own)
     assert step is not None
     rng, n_done = np.random.default_rng(n), 0
     for seed in (1, 2):
@@ -57,13 +57,13 @@ def test_all_settings_of_the_class_count() -> None:
     class Heavier(CartPoleVectorEnv):
         pass
 
-    assert compiled_cartpole.compiled_cartpole(Heavier(2)) is None  # its step may be another one
+    assert cartpole.compiled_cartpole(Heavier(2)) is None  # its step may be another one
 
 
 @needs_compiler
 def test_changed_constants_and_the_other_integrator_count() -> None:
     own, plain = CartPoleVectorEnv(4), CartPoleVectorEnv(4)
-    step = compiled_cartpole.compiled_cartpole(own)
+    step = cartpole.compiled_cartpole(own)
     assert step is not None
     for env in (own, plain):
         env.kinematics_integrator, env.gravity, env.tau = "semi-implicit", 11.0, 0.03
@@ -147,15 +147,15 @@ def test_the_engine_compiles_if_the_process_does(monkeypatch: pytest.MonkeyPatch
     for got, wanted in kept:  # arrays of a step are fresh: none was overwritten by the next
         for a, b in zip(got[:-1], wanted[:-1], strict=True):
             same(a, b)
-    assert isinstance(own._step_native._alone, compiled_cartpole.CompiledCartPole)
+    assert isinstance(own._step_native._alone, cartpole.CompiledCartPole)
     assert plain._step_native._alone.__func__ is CartPoleVectorEnv.step
 
 
 def test_without_a_compiler_numpy_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "_is_preferred", True)
-    monkeypatch.setattr(compiled_cartpole, "_function", lambda: None)
+    monkeypatch.setattr(cartpole, "_function", lambda: None)
     env = engine()
     env.reset(1)
     env.step(np.zeros(6, np.int64))
-    assert array_envs.can_step_together(env._vec)
+    assert cartpole.can_step_together(env._vec)
     assert env._step_native._alone.__func__ is CartPoleVectorEnv.step

@@ -27,8 +27,7 @@ def as_delivered(step: Any) -> Any:
 # With a time limit in one, infos of numbers and of arrays (masks), Discrete and Box everywhere.
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize(
-    "env_id",
-    ["CartPole-v1", "FrozenLake-v1", "Taxi-v4", "Pendulum-v1", "Acrobot-v1"],
+    "env_id", ["CartPole-v1", "FrozenLake-v1", "Taxi-v4", "Pendulum-v1", "Acrobot-v1"]
 )
 def test_as_sync_vector_env(env_id: str, n_envs: int) -> None:
     def make() -> gymnasium.Env:

@@ -7,9 +7,9 @@ import pytest
 from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.envs.random_steps import RandomPolicy
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.native_actions import to_native, to_native_batch
+from gymnasium_solver.spaces.space_types import to_native, to_native_batch
 
 spaces = gymnasium.spaces
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.envs.checks.env import Finding, examine, raw_findings
-from gymnasium_solver.envs.checks.findings import all_findings
+from gymnasium_solver.envs.env_findings import Finding, all_findings, examine, raw_findings
 
 
 class Walk(gymnasium.Env[Any, Any]):

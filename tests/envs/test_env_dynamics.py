@@ -73,8 +73,7 @@ def test_cliff_walking_is_the_same_walk(record):
 
 
 @pytest.mark.parametrize(
-    ("env_id", "limit"),
-    [("FrozenLake8x8-v1", None), ("FrozenLake-v1", None), ("Taxi-v3", 30)],
+    ("env_id", "limit"), [("FrozenLake8x8-v1", None), ("FrozenLake-v1", None), ("Taxi-v3", 30)]
 )
 def test_random_actions_score_alike(env_id, limit, record):
     means, errors = [], []

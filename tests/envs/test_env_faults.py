@@ -168,12 +168,7 @@ def test_an_env_whose_process_dies() -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [
-        "raise OSError('no display')",
-        "import no_such_package",
-        "1 +",
-        "raise SystemExit(3)",
-    ],
+    ["raise OSError('no display')", "import no_such_package", "1 +", "raise SystemExit(3)"],
 )
 def test_a_module_that_cannot_be_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str

@@ -10,7 +10,7 @@ from gymnasium_solver.envs.goals import goal_functions_of, successes
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, check_goal_space
+from gymnasium_solver.spaces.observations import ACHIEVED, DESIRED, check_goal_space
 
 POOLS: list[tuple[str, dict[str, Any], int]] = [
     ("FetchReach-v4", {}, 30),

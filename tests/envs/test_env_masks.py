@@ -100,10 +100,7 @@ class MaskedVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndar
 
 
 if MASKED not in gymnasium.registry:
-    entry_points: dict[str, Any] = {
-        "entry_point": MaskedEnv,
-        "vector_entry_point": MaskedVectorEnv,
-    }
+    entry_points: dict[str, Any] = {"entry_point": MaskedEnv, "vector_entry_point": MaskedVectorEnv}
     gymnasium.register(MASKED, disable_env_checker=True, **entry_points)
 
 

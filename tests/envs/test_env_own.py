@@ -7,7 +7,7 @@ import pytest
 
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.envs.random_steps import RandomPolicy
 from gymnasium_solver.errors import EnvError
 
 

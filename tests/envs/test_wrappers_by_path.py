@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from gymnasium_solver.envs.as_gymnasium import treatment_of
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
-from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.wrapping import check_wrappers
 from gymnasium_solver.errors import ConfigError, EnvError

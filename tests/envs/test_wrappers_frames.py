@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
-from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.envs.random_steps import RandomPolicy
 from gymnasium_solver.envs.wrappers.frames import AreaResize, gray
 from gymnasium_solver.envs.wrappers.wrapping import wrap
 from gymnasium_solver.errors import EnvError

@@ -32,16 +32,16 @@ REFERENCE = {
     "ALEActionMaskingWrapper": [],
     "CartPoleV1_RewardShaper": ["angle_reward_scale", "position_reward_scale", "clip_potential"],
     "MountainCarV0_RewardShaper": [
-        *("position_reward_scale", "velocity_reward_scale", "height_reward_scale"),
+        *("position_reward_scale", "velocity_reward_scale", "height_reward_scale")
     ],
     "MountainCarV0_StateCountBonus": [
-        *("position_bins", "velocity_bins", "bonus_scale", "bonus_type", "min_count"),
+        *("position_bins", "velocity_bins", "bonus_scale", "bonus_type", "min_count")
     ],
     "PongV5_FeatureExtractor": [
-        *("clip", "playfield_y_min", "playfield_y_max", "margin_y", "action_ids"),
+        *("clip", "playfield_y_min", "playfield_y_max", "margin_y", "action_ids")
     ],
     "PongV5_RewardShaper": [
-        *("paddle_hit_reward", "proximity_reward_scale", "direction_change_reward"),
+        *("paddle_hit_reward", "proximity_reward_scale", "direction_change_reward")
     ],
     "BreakoutV5_FeatureExtractor": ["clip"],
     "VizDoom_RewardShaper": [
@@ -209,11 +209,7 @@ def test_the_parts_of_a_shaped_run_are_its_metrics(tmp_path):
 
 @pytest.mark.parametrize(
     ("encoding", "width", "of_14"),
-    [
-        ("array", 1, [14]),
-        ("binary", 4, [1, 1, 1, 0]),
-        ("onehot", 16, [0] * 14 + [1, 0]),
-    ],
+    [("array", 1, [14]), ("binary", 4, [1, 1, 1, 0]), ("onehot", 16, [0] * 14 + [1, 0])],
 )
 def test_discrete_encoder(encoding, width, of_14, record):
     plain = make_vector_env("FrozenLake-v1", 8)

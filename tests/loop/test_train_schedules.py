@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import LearnerConfig
-from gymnasium_solver.envs.checks.env import examine
+from gymnasium_solver.envs.env_findings import examine
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.prepare import load_config, settle_scales
 from tests.loop.conftest import Notes
@@ -212,7 +212,7 @@ def test_the_decision_is_recorded_and_kept(
     )
     half = train(algo_id, SCALED, max_epochs=3, **fields)
     with monkeypatch.context() as patch:
-        patch.setattr("gymnasium_solver.envs.checks.scale.record", None)  # not asked again
+        patch.setattr("gymnasium_solver.envs.random_steps.record", None)  # not asked again
         resume(half.id, max_epochs=6)
     assert weight_hash(half) == weight_hash(whole)
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.envs.engines import array_envs
+from gymnasium_solver.envs.engines.cartpole import ArraySteps
 from gymnasium_solver.fast import stacked
 from gymnasium_solver.lanes import Lane
 from gymnasium_solver.runs.run import Run
@@ -178,7 +178,7 @@ def test_batches_of_an_array_env_step_as_alone() -> None:
     joint = [CartPoleVectorEnv(n, max_episode_steps=20) for n in sizes]
     for i, env in enumerate((*alone, *joint)):
         env.reset(seed=i % 3)
-    rng, steps = np.random.default_rng(0), array_envs.ArraySteps()
+    rng, steps = np.random.default_rng(0), ArraySteps()
     for t in range(100):
         if t == 50:  # one begins anew, on its own
             alone[1].reset(seed=7)

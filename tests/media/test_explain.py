@@ -17,7 +17,7 @@ from gymnasium_solver.media.actors import PolicyActor
 from gymnasium_solver.media.drawing import plane_groups
 from gymnasium_solver.media.explain_step import METHODS, View, look, methods_of, subject_of
 from gymnasium_solver.media.player import Moment
-from gymnasium_solver.spaces.images import image_layout
+from gymnasium_solver.spaces.observations import image_layout
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.tree import map_tree

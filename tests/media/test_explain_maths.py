@@ -20,7 +20,7 @@ from gymnasium_solver.media.saliency import (
     spread,
 )
 from gymnasium_solver.nets.cnn import Cnn, convolutions
-from gymnasium_solver.spaces.images import ImageLayout
+from gymnasium_solver.spaces.observations import ImageLayout
 
 PIXEL = (6, 3)  # row and column that the hand-made network looks at
 PLANE = 1

@@ -26,8 +26,8 @@ from gymnasium_solver.nets.network import Network, network_for
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.actions import DiscreteActions
-from gymnasium_solver.spaces.images import ImageLayout, image_layout
-from gymnasium_solver.spaces.json_form import space_from_json, space_to_json
+from gymnasium_solver.spaces.observations import ImageLayout, image_layout
+from gymnasium_solver.spaces.space_types import space_from_json, space_to_json
 from gymnasium_solver.training.prepare import build_config
 
 ACTIONS = DiscreteActions(spaces.Discrete(3))

@@ -24,7 +24,7 @@ from gymnasium_solver.spaces.actions import (
     mask_outputs,
     mask_tensor,
 )
-from gymnasium_solver.spaces.json_form import space_from_json, space_to_json
+from gymnasium_solver.spaces.space_types import space_from_json, space_to_json
 
 BOUNDED = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))
 NESTED = spaces.Dict(

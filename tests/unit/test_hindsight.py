@@ -19,7 +19,7 @@ from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.ring import EpisodeBounds
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
+from gymnasium_solver.spaces.observations import ACHIEVED, DESIRED, GoalFunctions
 from tests.unit.replay_stream import ACTIONS, OBS_SPACE, Stream, plain
 
 GAMMA = 0.5

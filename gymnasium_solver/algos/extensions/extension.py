@@ -15,8 +15,7 @@ from gymnasium_solver.fast.execution import Execution
 from gymnasium_solver.fast.optimizer import Optimizer
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.spaces.actions import ActionKind
-from gymnasium_solver.spaces.goals import GoalFunctions
-from gymnasium_solver.spaces.observations import Space
+from gymnasium_solver.spaces.observations import GoalFunctions, Space
 
 
 class Host(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium_solver.algos.extensions.extension import Extension
 from gymnasium_solver.data.hindsight import Hindsight, with_achieved_goals
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.spaces.goals import GoalFunctions, check_goal_space
+from gymnasium_solver.spaces.observations import GoalFunctions, check_goal_space
 
 
 class HindsightReplay(Extension):

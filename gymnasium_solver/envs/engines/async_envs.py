@@ -18,7 +18,7 @@ import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState
 
-from gymnasium_solver.envs.engines.guard import Guard
+from gymnasium_solver.envs.engines.single_envs import Guard
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.errors import EnvBugError, EnvError
 
@@ -45,14 +45,10 @@ def deaf_to_ctrl_c() -> Iterator[None]:
 
 
 class AsyncEnvs(AsyncVectorEnv):
-    """Processes with one adapted env (direct.py) each."""
+    """Processes with one adapted env (single_envs.py) each."""
 
     def __init__(
-        self,
-        make: Callable[[], gymnasium.Env],
-        n_envs: int,
-        env_id: str,
-        timeout_s: float | None,
+        self, make: Callable[[], gymnasium.Env], n_envs: int, env_id: str, timeout_s: float | None
     ) -> None:
         self._env_id, self._timeout_s = env_id, timeout_s
         self._is_broken = False

@@ -32,8 +32,8 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.config.cpus import cpu_share
+from gymnasium_solver.envs.action_checks import MASK_KEY
 from gymnasium_solver.envs.goals import pool_goals
-from gymnasium_solver.envs.masks import KEY as MASK_KEY
 from gymnasium_solver.envs.spec import (
     EnvRequest,
     EnvSpec,
@@ -45,10 +45,10 @@ from gymnasium_solver.envs.spec import (
 from gymnasium_solver.envs.suites.minigrid import PREFIXES as MINIGRID
 from gymnasium_solver.envs.suites.minigrid import MissionReader, minigrid_view
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
-from gymnasium_solver.envs.wrappers.lowered import skip_generator
+from gymnasium_solver.envs.wrappers.wrapping import skip_generator
 from gymnasium_solver.errors import EnvError, MissingError
-from gymnasium_solver.spaces.goals import GoalFunctions
 from gymnasium_solver.spaces.observations import (
+    GoalFunctions,
     Obs,
     Reader,
     flatten_space,
@@ -82,7 +82,7 @@ _GYMNASIUM_SUITES = (
 # Starts that Gymnasium rules out and EnvPool draws: Taxi's passenger waiting at the destination,
 # which makes a quarter of the episodes short and the threshold of 8 too easy.
 _ILLEGAL_STARTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "Taxi-v3": lambda obs: obs // 4 % 5 == obs % 4,
+    "Taxi-v3": lambda obs: obs // 4 % 5 == obs % 4
 }
 # A room may begin at its door, which then lies in the room's corner; MiniGrid leaves this out.
 # 3 in 10 doors of MultiRoom-N4-S5 lead nowhere, so 4 of 5 of its mazes have no way to the goal.

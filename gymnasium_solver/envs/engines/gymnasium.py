@@ -2,7 +2,7 @@
 
 An env that does not declare NEXT_STEP autoreset is refused: a guess about where an episode ended
 would silently corrupt every target learnt from it. `sync` steps the envs in this process
-(direct.py), `async` each in a process of its own (async_envs.py).
+(single_envs.py), `async` each in a process of its own (async_envs.py).
 
 Inside, each single env has observations that are an array or a flat dict of arrays, and takes its
 actions as arrays (`adapted`), so that both modes only ever move arrays.
@@ -18,28 +18,39 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from gymnasium_solver.envs.engines.array_envs import ArrayStep
 from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
-from gymnasium_solver.envs.engines.direct import DirectEnvs, adapted
-from gymnasium_solver.envs.engines.guard import Guard, misfit, reward_number
+from gymnasium_solver.envs.engines.cartpole import ArrayStep
+from gymnasium_solver.envs.engines.single_envs import (
+    DirectEnvs,
+    Guard,
+    adapted,
+    misfit,
+    reward_number,
+)
 from gymnasium_solver.envs.env_bugs import env_bug, one_line
 from gymnasium_solver.envs.goals import goal_functions_of
 from gymnasium_solver.envs.spec import EngineNeeds, EnvRequest, EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
-from gymnasium_solver.envs.vector import (
-    RAW_REWARD,
-    Engine,
-    Info,
-    RawStep,
-    env_seeds,
-)
-from gymnasium_solver.envs.wrappers.lowered import FrameSkipEnv
+from gymnasium_solver.envs.vector import RAW_REWARD, Engine, Info, RawStep, env_seeds
+from gymnasium_solver.envs.wrappers.wrapping import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.native.build import CompiledEnvs
-from gymnasium_solver.spaces.goals import GoalFunctions
-from gymnasium_solver.spaces.native_actions import is_product, to_native_batch
-from gymnasium_solver.spaces.observations import Obs, Reader, flatten_space, map_obs, part_spaces
-from gymnasium_solver.spaces.space_types import Space, is_array, is_box, is_dict
+from gymnasium_solver.spaces.observations import (
+    GoalFunctions,
+    Obs,
+    Reader,
+    flatten_space,
+    map_obs,
+    part_spaces,
+)
+from gymnasium_solver.spaces.space_types import (
+    Space,
+    is_array,
+    is_box,
+    is_dict,
+    is_product,
+    to_native_batch,
+)
 
 
 @dataclass

@@ -35,11 +35,7 @@ class ActionSet:
 
     @classmethod
     def read(
-        cls,
-        env_id: str,
-        kind: Any,
-        buttons: Sequence[str],
-        opposite: Sequence[tuple[str, str]],
+        cls, env_id: str, kind: Any, buttons: Sequence[str], opposite: Sequence[tuple[str, str]]
     ) -> Self:
         """The set that `actions` names, over these buttons."""
         if kind == "buttons":

@@ -219,7 +219,7 @@ def fill_defaults(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, **fields, "env_kwargs": kwargs}
 
 
-# -- other ids of Atari games: PongNoFrameskip-v4, Pong-v4, Pong-ram-v0, ... ---------------------
+# -- other ids of Atari games: PongNoFrameskip-v4, Pong-v4, Pong-ram-v0, ... ----------------------
 
 # Gym's old ids differ in three things: sticky actions (v0: 0.25, v4: none), the frames that an
 # action is held for (random from 2 to 4, Deterministic 4, NoFrameskip 1), and what is seen (screen

@@ -59,11 +59,7 @@ def minigrid_view(
     if kind == "image":
         return view, lambda native: np.minimum(native["image"], most)
     if kind == "dict":
-        parts = {
-            "direction": gymnasium.spaces.Discrete(4),
-            "image": view,
-            "mission": MISSION_SPACE,
-        }
+        parts = {"direction": gymnasium.spaces.Discrete(4), "image": view, "mission": MISSION_SPACE}
         return gymnasium.spaces.Dict(list(parts.items())), lambda native: {
             "direction": native["direction"],
             "image": np.minimum(native["image"], most),

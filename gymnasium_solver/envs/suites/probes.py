@@ -51,8 +51,7 @@ from gymnasium_solver.envs.spec import EnvRequest
 from gymnasium_solver.envs.suites.own import Outcome, OwnEnv, refuse_unknown, whole_option
 from gymnasium_solver.envs.vector import Info, Space, VectorEnv
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.goals import ACHIEVED, DESIRED, GoalFunctions
-from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.spaces.observations import ACHIEVED, DESIRED, GoalFunctions, Obs
 
 Array = np.ndarray
 ENDS = ("terminated", "truncated", "both", "alternate")

@@ -44,22 +44,22 @@ SHIPPED = {
     FRAME_STACK: "frames:FrameStackObservation",
     "PongV5_FeatureExtractor": "atari:PongFeatures",
     "BreakoutV5_FeatureExtractor": "atari:BreakoutFeatures",
-    "RewardScale": "shaping:RewardScale",
-    "RewardClip": "shaping:RewardClip",
-    "ActionRewardShaper": "shaping:ActionRewardShaper",
-    "CartPoleV1_RewardShaper": "shapers:CartPoleRewardShaper",
-    "MountainCarV0_RewardShaper": "shapers:MountainCarRewardShaper",
-    "MountainCarV0_StateCountBonus": "shapers:MountainCarStateCountBonus",
+    "RewardScale": "rewards:RewardScale",
+    "RewardClip": "rewards:RewardClip",
+    "ActionRewardShaper": "rewards:ActionRewardShaper",
+    "CartPoleV1_RewardShaper": "rewards:CartPoleRewardShaper",
+    "MountainCarV0_RewardShaper": "rewards:MountainCarRewardShaper",
+    "MountainCarV0_StateCountBonus": "rewards:MountainCarStateCountBonus",
     "PongV5_RewardShaper": "atari:PongRewardShaper",
-    "VizDoom_RewardShaper": "shapers:VizDoomRewardShaper",
-    "RetroSuperMarioBros_RewardShaper": "shapers:MarioRewardShaper",
+    "VizDoom_RewardShaper": "rewards:VizDoomRewardShaper",
+    "RetroSuperMarioBros_RewardShaper": "rewards:MarioRewardShaper",
     "DiscreteActionSpaceRemapperWrapper": "actions:ActionRemap",
     "StickyActionsWrapper": "actions:StickyButtons",
     "ActionRescale": "actions:ActionRescale",
     "ValidActions": "actions:ValidActions",
     "ALEActionMaskingWrapper": "atari:ALEActionMasking",
 }
-LOWERED = {TIME_LIMIT: "lowered:TimeLimit", FRAME_SKIP: "lowered:FrameSkip"}
+LOWERED = {TIME_LIMIT: "wrapping:TimeLimit", FRAME_SKIP: "wrapping:FrameSkip"}
 # Other names -> ours, and other names of options; read, never written.
 ALIASES: dict[str, tuple[str, dict[str, str]]] = {
     "ActionRemap": ("DiscreteActionSpaceRemapperWrapper", {}),

@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from gymnasium_solver.envs.action_checks import action_checker
-from gymnasium_solver.envs.masks import legal_at_ends
+from gymnasium_solver.envs.action_checks import action_checker, legal_at_ends
 from gymnasium_solver.envs.vector import Effect, Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.options import require, require_discrete
 from gymnasium_solver.errors import ConfigError

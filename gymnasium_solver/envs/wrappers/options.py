@@ -138,7 +138,7 @@ def _accepts(annotation: Any, value: Any) -> bool:
     return True
 
 
-# -- by import path ------------------------------------------------------------------------------
+# -- by import path -------------------------------------------------------------------------------
 
 
 def is_path(name: Any) -> bool:

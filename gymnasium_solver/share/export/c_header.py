@@ -28,8 +28,8 @@ from gymnasium_solver.fast.tape import write_forward
 from gymnasium_solver.share.export.comparison import Observed, Seen, Written, compare_actions
 from gymnasium_solver.share.export.deployed import Deployed
 from gymnasium_solver.spaces.actions import DiscreteActions
-from gymnasium_solver.spaces.native_actions import action_leaves, action_width
 from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
+from gymnasium_solver.spaces.space_types import action_leaves, action_width
 
 MOST_WEIGHTS = 300_000
 """About 3 MB of source text; a larger network is not what a header is for."""

@@ -18,12 +18,12 @@ import torch
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.as_gymnasium import Applied, Treatment, tap_observations
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.envs.treatment import Applied, Treatment, tap_observations
 from gymnasium_solver.errors import EnvError, RunError
 from gymnasium_solver.share.export.deployed import Deployed, score_gap
-from gymnasium_solver.spaces.native_actions import from_native_batch
 from gymnasium_solver.spaces.observations import Obs, allocate_obs, map_obs, part_spaces
+from gymnasium_solver.spaces.space_types import from_native_batch
 
 N_ENVS = 8
 SEED = 20_240_117

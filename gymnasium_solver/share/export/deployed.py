@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Agent
-from gymnasium_solver.envs.treatment import Treatment, applied_layers
+from gymnasium_solver.envs.as_gymnasium import Treatment, applied_layers
 from gymnasium_solver.envs.vector import VectorWrapper
 from gymnasium_solver.envs.wrappers.actions import ValidActions
 from gymnasium_solver.envs.wrappers.observations import (
@@ -42,9 +42,8 @@ from gymnasium_solver.spaces.actions import (
     MultiDiscreteActions,
     ProductActions,
 )
-from gymnasium_solver.spaces.native_actions import action_leaves, is_product, parts_of
 from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces
-from gymnasium_solver.spaces.space_types import is_box, is_dict
+from gymnasium_solver.spaces.space_types import action_leaves, is_box, is_dict, is_product, parts_of
 
 Parts = dict[str, Tensor]
 
@@ -145,7 +144,7 @@ def _scores_of(policy: Policy) -> Callable[[Any], Tensor]:
 
 
 # -- observation wrappers ---------------------------------------------------------------------
-# envs/treatment.py says which wrappers an agent applies itself: those that map each observation
+# envs/as_gymnasium.py says which wrappers an agent applies itself: those that map each observation
 # alone. A wrapper without a map here (of a plugin) cannot be exported.
 
 

@@ -19,14 +19,14 @@ import numpy as np
 import torch
 
 from gymnasium_solver.algos.agent import Agent
-from gymnasium_solver.envs.treatment import Treatment
+from gymnasium_solver.envs.as_gymnasium import Treatment
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs.files import cannot_write, write_atomic
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.share.export.c_header import c_header
 from gymnasium_solver.share.export.comparison import Observed, Written, compare_actions, observe
 from gymnasium_solver.share.export.deployed import Deployed, deployed_policy
-from gymnasium_solver.spaces.json_form import space_to_json
+from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.training.agents import load_agent, run_treatment
 from gymnasium_solver.training.threads import limited_threads
 from gymnasium_solver.version import __version__

@@ -22,8 +22,8 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.code import code_named
 from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.as_gymnasium import treatment_of
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.envs.treatment import treatment_of
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.nets.normalizer import EPSILON
@@ -32,7 +32,7 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.summary import test_score
 from gymnasium_solver.share.foreign.hyperparams import Mapped, map_fields
 from gymnasium_solver.spaces.actions import BoxBase
-from gymnasium_solver.spaces.json_form import space_to_json
+from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.progress import Progress

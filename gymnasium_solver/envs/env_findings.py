@@ -1,10 +1,11 @@
 """Examines an environment as a learner meets it: what it returns, how it ends, whether it repeats.
 
-    for finding in examine("CartPole-v1"): print(finding.level, finding.name, finding.text)
+    for finding in all_findings("CartPole-v1", {}, 2000): print(finding.level, finding.text)
 
 A finding is `ok`, `advice` (works, but a setting would help) or `problem` (would be learnt
 wrongly). Everything is seen through the contract of vector.py, with random actions; only
 `raw_findings` looks at what a single Gymnasium environment returns, since engines cast and copy.
+`gsolve doctor env ID` prints all of them.
 """
 
 import time
@@ -15,24 +16,32 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.checks.scale import (
+from gymnasium_solver.envs.catalogue import find_environment, space_text
+from gymnasium_solver.envs.journal import same_obs
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.random_steps import (
     N_ENVS,
     SEED,
     STACKED,
     STILL,
+    RandomPolicy,
     Rollout,
     as_numbers,
     record,
     why_normalize_part,
     why_normalize_reward,
 )
-from gymnasium_solver.envs.journal import same_obs
-from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.random_policy import RandomPolicy
+from gymnasium_solver.envs.sheet import render_frame, spec_mismatches
 from gymnasium_solver.envs.spec import registry_entry
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.spaces.images import is_image
-from gymnasium_solver.spaces.observations import obs_arrays, part_spaces, take_rows, unit_scale
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import (
+    is_image,
+    obs_arrays,
+    part_spaces,
+    take_rows,
+    unit_scale,
+)
 from gymnasium_solver.spaces.space_types import is_box
 
 SHORT = 5
@@ -85,11 +94,11 @@ def observations(space: Any, rollout: Rollout) -> Iterator[Finding]:
     """Findings about the observation, or about each of its parts."""
     first, then = dict(obs_arrays(rollout.first_obs)), dict(obs_arrays(rollout.obs))
     for name, part in part_spaces(space).items():
-        for finding in _array(part, first[name], then[name]):
+        for finding in _array_findings(part, first[name], then[name]):
             yield replace(finding, text=f"{name}: {finding.text}") if name else finding
 
 
-def _array(space: Any, first: np.ndarray, then: np.ndarray) -> Iterator[Finding]:
+def _array_findings(space: Any, first: np.ndarray, then: np.ndarray) -> Iterator[Finding]:
     seen = np.concatenate([first[None], then])
     if not np.isfinite(seen).all():
         bad = np.argwhere(~np.isfinite(seen))[0]
@@ -283,7 +292,7 @@ def _span(values: np.ndarray) -> str:
     return f"{values.min():.2g} to {values.max():.2g}" if len(values) else "0"
 
 
-# -- what a single Gymnasium environment returns, before any engine casts or copies it -----------
+# -- what a single Gymnasium environment returns, before any engine casts or copies it ------------
 
 
 def raw_findings(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> Iterator[Finding]:
@@ -352,7 +361,7 @@ def _observation(space: Any, obs: Any, where: str) -> Iterator[str]:
         yield f"{where} returns {str(obs)[:60]}, which is not in {space}"
 
 
-# -- speed ---------------------------------------------------------------------------------------
+# -- speed ----------------------------------------------------------------------------------------
 
 
 def steps_per_s(env: VectorEnv) -> float:
@@ -370,3 +379,55 @@ def steps_per_s(env: VectorEnv) -> float:
             took_s = time.perf_counter() - begun_s
         speed = n_steps * env.n_envs / took_s
     return speed
+
+
+ENGINES = ("auto", "envpool", "vector", "sync")
+SPEED_ENVS = 8
+FASTER = 1.3  # how much faster another engine must be before it is recommended
+
+
+def all_findings(env_id: str, env_kwargs: dict[str, Any], n_steps: int) -> Iterator[Finding]:
+    env = make_vector_env(env_id, 1, env_kwargs=env_kwargs)
+    seen, acts = space_text(env.observation_space), space_text(env.action_space)
+    yield Finding("made", "ok", f"observes {seen}, acts {acts}, {env.spec.engine}")
+    if (entry := find_environment(env_id)) is not None:
+        problems = spec_mismatches(entry.spec, env)
+        for problem in problems:
+            yield Finding("spec", "advice", problem, "fix the spec block of its config")
+        if not problems:
+            yield Finding("spec", "ok", "the labels in its config match the spaces")
+    env.close()
+    yield from raw_findings(env_id, env_kwargs)
+    yield from examine(env_id, env_kwargs, n_steps)
+    yield speed_finding(env_id, env_kwargs)
+    frame, drawn = render_frame(env_id, env_kwargs)
+    if frame is None:
+        yield Finding("rendering", "advice", f"no frame: {drawn}", "rendering will not work")
+    else:
+        height, width = frame.shape[:2]
+        yield Finding("rendering", "ok", f"{width} × {height} pixels by {drawn}")
+
+
+def speed_finding(env_id: str, env_kwargs: dict[str, Any]) -> Finding:
+    """Steps per second with 8 envs, on every engine that has the environment."""
+    speeds: dict[str, float] = {}
+    auto = ""
+    for mode in ENGINES:
+        try:
+            env = make_vector_env(
+                env_id, SPEED_ENVS, env_kwargs=env_kwargs, vectorization_mode=mode
+            )
+        except EnvError:
+            continue  # this engine does not have it
+        try:
+            auto = auto or env.spec.engine
+            if env.spec.engine not in speeds:
+                speeds[env.spec.engine] = steps_per_s(env)
+        finally:
+            env.close()
+    listed = ", ".join(f"{name} {speed:,.0f} steps/s" for name, speed in speeds.items())
+    text = f"{SPEED_ENVS} envs: {listed}; auto uses {auto}"
+    best = max(speeds, key=lambda name: speeds[name])
+    if speeds[best] > FASTER * speeds[auto]:
+        return Finding("speed", "advice", text, f"vectorization_mode: {best}")
+    return Finding("speed", "ok", text)

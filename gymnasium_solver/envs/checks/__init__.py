@@ -1,1 +1,0 @@
-"""Checks of an environment, of its raw returns and of its spec block."""
