@@ -71,21 +71,21 @@ def examine(
     try:
         rollout = record(env, max(2, n_steps // N_ENVS))
         yield from observations(env.observation_space, rollout)
-        yield from rewards(rollout)
-        yield from episodes(rollout, env.spec.max_episode_steps)
-        yield from repeats(env, rollout)
+        yield rewards(rollout)
+        yield episodes(rollout, env.spec.max_episode_steps)
+        yield repeats(env, rollout)
         has_reset_rows = bool(rollout.is_reset.any())
         if has_reset_rows:
-            yield from autoreset(env, rollout)
+            yield autoreset(env, rollout)
     finally:
         env.close()
     # With a short limit every environment comes to an end.
     short = make_vector_env(env_id, N_ENVS, env_kwargs=env_kwargs, max_episode_steps=SHORT)
     try:
         ended = record(short, 4 * SHORT)
-        yield from time_limit(ended)
+        yield time_limit(ended)
         if not has_reset_rows:
-            yield from autoreset(short, ended)
+            yield autoreset(short, ended)
     finally:
         short.close()
 
@@ -112,11 +112,11 @@ def _array_findings(space: Any, first: np.ndarray, then: np.ndarray) -> Iterator
         kind = "an image" if is_box(space) else "discrete"
         yield Finding("scale", "ok", f"{space}: {kind}, the network takes it as it is")
         return
-    yield from _within_bounds(space, seen)
+    yield _within_bounds(space, seen)
     yield _scale(space, seen, why_normalize_part(space, first, then))
 
 
-def _within_bounds(space: Any, seen: np.ndarray) -> Iterator[Finding]:
+def _within_bounds(space: Any, seen: np.ndarray) -> Finding:
     slack = 1e-5 * np.maximum(1.0, np.abs(np.nan_to_num(space.high)))
     flat = seen.reshape(-1, *space.shape)
     outside = ((flat < space.low - slack) | (flat > space.high + slack)).any(axis=0)
@@ -127,9 +127,8 @@ def _within_bounds(space: Any, seen: np.ndarray) -> Iterator[Finding]:
         bounds = f"[{space.low[i]:g}, {space.high[i]:g}]"
         text = f"{which} leave the bounds of the space: {span} was seen, {bounds} is declared"
         fix = "widen observation_space; do not use normalize_obs: static"
-        yield Finding("bounds", "problem", text, fix)
-    else:
-        yield Finding("bounds", "ok", "all observations are in the declared space")
+        return Finding("bounds", "problem", text, fix)
+    return Finding("bounds", "ok", "all observations are in the declared space")
 
 
 def _scale(space: Any, seen: np.ndarray, why: str | None) -> Finding:
@@ -149,29 +148,27 @@ def _scale(space: Any, seen: np.ndarray, why: str | None) -> Finding:
     return Finding("scale", "advice", text, f"normalize_obs: rolling ({CHOSEN.format('obs')})")
 
 
-def rewards(rollout: Rollout) -> Iterator[Finding]:
+def rewards(rollout: Rollout) -> Finding:
     paid = rollout.reward[~rollout.is_reset]
     if not np.isfinite(paid).all():
-        yield Finding("reward", "problem", "a reward is not finite", "no NaN or infinity")
-        return
+        return Finding("reward", "problem", "a reward is not finite", "no NaN or infinity")
     share = float(np.mean(paid != 0)) if paid.size else 0.0
     text = f"{paid.min():.3g} to {paid.max():.3g}, mean {paid.mean():.3g}, not 0 in {share:.0%}"
     if rollout.returns:
         text += f"; returns {min(rollout.returns):.4g} to {max(rollout.returns):.4g}"
     if share == 0:
-        yield Finding(
+        return Finding(
             "reward", "advice", text, "random actions never met one: expect to need exploration"
         )
     elif why_normalize_reward(rollout) is not None:
         fix = f"normalize_reward: true ({CHOSEN.format('reward')}; scores stay raw)"
-        yield Finding("reward", "advice", text, fix)
+        return Finding("reward", "advice", text, fix)
     elif share < RARE:
-        yield Finding("reward", "advice", text, "rewards are rare: expect to need exploration")
-    else:
-        yield Finding("reward", "ok", text)
+        return Finding("reward", "advice", text, "rewards are rare: expect to need exploration")
+    return Finding("reward", "ok", text)
 
 
-def episodes(rollout: Rollout, limit: int | None) -> Iterator[Finding]:
+def episodes(rollout: Rollout, limit: int | None) -> Finding:
     n_steps = len(rollout.reward)
     lengths, ends = rollout.lengths, rollout.ends
     limit_text = f"time limit {limit:,}" if limit else "no time limit"
@@ -179,10 +176,9 @@ def episodes(rollout: Rollout, limit: int | None) -> Iterator[Finding]:
         text = f"none ended in {n_steps:,} steps, {limit_text}"
         if limit is None:
             fix = "give it one: max_episode_steps; without an end there is no score"
-            yield Finding("episodes", "problem", text, fix)
+            return Finding("episodes", "problem", text, fix)
         else:
-            yield Finding("episodes", "ok", f"{text}: look longer with --steps")
-        return
+            return Finding("episodes", "ok", f"{text}: look longer with --steps")
     cut = sum(end != "terminated" for end in ends)
     text = (
         f"{len(lengths)} ended after {min(lengths):,} to {max(lengths):,} steps, {cut} of them by "
@@ -190,37 +186,36 @@ def episodes(rollout: Rollout, limit: int | None) -> Iterator[Finding]:
     )
     alike = len(lengths) >= N_ENVS and len(set(lengths)) == 1 and set(ends) == {"terminated"}
     if limit is not None and max(lengths) > limit:
-        yield Finding("episodes", "problem", text, "the time limit does not hold")
+        return Finding("episodes", "problem", text, "the time limit does not hold")
     elif alike and (limit is None or lengths[0] >= limit):
         fix = (
             "if that is a time limit, end with truncated=True: terminated says that nothing can "
             "follow, and values are learnt wrongly"
         )
-        yield Finding("episodes", "advice", f"{text}; all terminated at the same step", fix)
+        return Finding("episodes", "advice", f"{text}; all terminated at the same step", fix)
     elif limit is None and cut:
-        yield Finding("episodes", "ok", f"{text} (the environment cuts them itself)")
+        return Finding("episodes", "ok", f"{text} (the environment cuts them itself)")
     elif limit is None:
         fix = "set max_episode_steps; otherwise an episode may never end"
-        yield Finding("episodes", "advice", text, fix)
-    else:
-        yield Finding("episodes", "ok", text)
+        return Finding("episodes", "advice", text, fix)
+    return Finding("episodes", "ok", text)
 
 
-def time_limit(rollout: Rollout) -> Iterator[Finding]:
+def time_limit(rollout: Rollout) -> Finding:
     """Episodes under max_episode_steps: SHORT must be cut there, and said to be cut."""
     pairs = zip(rollout.lengths, rollout.ends, strict=True)
     at_limit = [end for length, end in pairs if length == SHORT]
     if max(rollout.lengths, default=0) > SHORT or not rollout.lengths:
-        yield Finding("time limit", "problem", f"max_episode_steps: {SHORT} cuts nothing")
+        return Finding("time limit", "problem", f"max_episode_steps: {SHORT} cuts nothing")
     elif "terminated" in at_limit:
         text = f"cut by max_episode_steps: {SHORT}, episodes are reported as terminated"
-        yield Finding("time limit", "problem", text, "values are learnt wrongly at the limit")
+        return Finding("time limit", "problem", text, "values are learnt wrongly at the limit")
     else:
         cut = f"{len(at_limit)} of {len(rollout.lengths)} episodes cut"
-        yield Finding("time limit", "ok", f"max_episode_steps: {SHORT} works, {cut}")
+        return Finding("time limit", "ok", f"max_episode_steps: {SHORT} works, {cut}")
 
 
-def repeats(env: VectorEnv, rollout: Rollout) -> Iterator[Finding]:
+def repeats(env: VectorEnv, rollout: Rollout) -> Finding:
     """The same seed and actions must give the same steps; another seed should not."""
     n_steps = len(rollout.reward)
     again = record(env, n_steps)
@@ -230,35 +225,30 @@ def repeats(env: VectorEnv, rollout: Rollout) -> Iterator[Finding]:
             when = 0 if name == "first_obs" else _first_difference(mine, theirs) + 1
             text = f"the same seed and actions gave another {name} at step {when}"
             fix = "draw from self.np_random, and set all state in reset(); resume cannot be exact"
-            yield Finding("seeding", "problem", text, fix)
-            return
+            return Finding("seeding", "problem", text, fix)
     other = record(env, n_steps, seed=SEED + 1)
     names = ("first_obs", "obs", "reward")
     same = all(same_obs(getattr(other, n), getattr(rollout, n)) for n in names)
     text = f"{n_steps * env.n_envs:,} steps repeat under their seed"
-    yield Finding("seeding", "ok", f"{text}; seeds make no difference here" if same else text)
+    return Finding("seeding", "ok", f"{text}; seeds make no difference here" if same else text)
 
 
-def autoreset(env: VectorEnv, rollout: Rollout) -> Iterator[Finding]:
+def autoreset(env: VectorEnv, rollout: Rollout) -> Finding:
     """The row after an end opens an episode, pays nothing, and ignores its action."""
     done = rollout.is_over
     if not done[:-1].any():
-        yield Finding("autoreset", "problem", "no episode ends, not even at a time limit")
-        return
+        return Finding("autoreset", "problem", "no episode ends, not even at a time limit")
     if not np.array_equal(rollout.is_reset[1:], done[:-1]) or rollout.is_reset[0].any():
-        yield Finding("autoreset", "problem", "reset rows are not those after an end")
-        return
+        return Finding("autoreset", "problem", "reset rows are not those after an end")
     opened = rollout.is_reset
     if rollout.reward[opened].any() or done[opened].any():
-        yield Finding("autoreset", "problem", "a reset row pays, or ends an episode")
-        return
+        return Finding("autoreset", "problem", "a reset row pays, or ends an episode")
     t, row = (int(i) for i in np.argwhere(opened)[0])
     if not _action_is_ignored(env, rollout, t, row):
         text = f"the action at the reset row of step {t} changed the new episode"
-        yield Finding("autoreset", "problem", text)
-        return
+        return Finding("autoreset", "problem", text)
     n_resets = int(np.count_nonzero(opened))
-    yield Finding("autoreset", "ok", f"{n_resets} reset rows: no reward, action ignored")
+    return Finding("autoreset", "ok", f"{n_resets} reset rows: no reward, action ignored")
 
 
 def _action_is_ignored(env: VectorEnv, rollout: Rollout, t: int, row: int) -> bool:

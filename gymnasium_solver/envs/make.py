@@ -99,7 +99,7 @@ def make_vector_env(
         kwargs |= given
     else:
         wrappers = with_frame_options(env_id, wrappers, given)
-    needs, wrappers = lower(wrappers, max_episode_steps)
+    needs, around = lower(wrappers, max_episode_steps)
     render_mode = "rgb_array" if needs.draws else render_mode
     request = EnvRequest(
         env_id, n_envs, kwargs, vectorization_mode, render_mode, needs, timeout_s=timeout_s
@@ -114,7 +114,7 @@ def make_vector_env(
         env.close()
         raise
     env = _noted(env, [*notes, *([note] if note else [])])
-    return wrap(env, [*chosen, *wrappers], {} if gamma is None else {"gamma": gamma})
+    return wrap(env, [*chosen, *around], {} if gamma is None else {"gamma": gamma})
 
 
 def training_env(config: Config) -> VectorEnv:

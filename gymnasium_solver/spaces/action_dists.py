@@ -13,7 +13,8 @@ lost near the edges; `to_env` does the rest.
 """
 
 import math
-from functools import cache, partial
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -311,47 +312,39 @@ def chosen_kind(
     the leaves that it fits; ConfigError if it fits none. `sde`: the network gives the deviation of
     state-dependent exploration."""
     plain = action_kind(space)
-    if sde:
-        return _sde_kind(space, plain, dist)
-    if dist == "auto":
+    if sde and not isinstance(plain, BoxActions):
+        raise ConfigError(f"sde: needs real-valued actions (a Box), but actions are {space}")
+    if sde and dist not in ("auto", "gaussian", "squashed"):
+        raise ConfigError(f"sde: action_dist must be gaussian or squashed, not {dist}")
+    if dist == "auto" and not sde:
         return plain
     if isinstance(plain, ProductActions):
         if not _fits(space, dist):
             raise ConfigError(f"action_dist: {dist} fits no part of {space}")
-        of_leaf = partial(_of_leaf, dist=dist, log_std_init=log_std_init, temperature=temperature)
+
+        def of_leaf(leaf: Space) -> ActionKind:
+            leaf_dist = dist if _fits(leaf, dist) else "auto"
+            return chosen_kind(leaf, leaf_dist, log_std_init=log_std_init, temperature=temperature)
+
         return ProductActions(plain.space, of_leaf)  # type: ignore[arg-type]
-    if not _fits(space, dist):
+    if not sde and not _fits(space, dist):
         known = _BOX if isinstance(plain, BoxActions) else _DISCRETE
         fits = ", ".join(known) if isinstance(plain, BoxActions | DiscreteActions) else "auto"
         raise ConfigError(f"action_dist: {dist} does not fit {space}; use {fits}")
     if dist in ("squashed", "beta") and isinstance(plain, BoxActions) and not plain.is_bounded:
         raise ConfigError(f"action_dist: {dist} needs finite bounds, but actions are {space}")
-    made: dict[str, Any] = {
-        "gaussian_state": partial(StateGaussianActions, log_std_init=log_std_init),
-        "squashed": partial(SquashedActions, log_std_init=log_std_init),
-        "beta": BetaActions,
-        "multivariate": MultivariateActions,
-        "gumbel": partial(GumbelActions, temperature=temperature),
+    box: Any = space
+    if sde:
+        kind = SquashedActions if dist == "squashed" else StateGaussianActions
+        return kind(box, limits=(-math.inf, math.inf))
+    made: dict[str, Callable[[], ActionKind]] = {
+        "gaussian_state": lambda: StateGaussianActions(box, log_std_init),
+        "squashed": lambda: SquashedActions(box, log_std_init),
+        "beta": lambda: BetaActions(box),
+        "multivariate": lambda: MultivariateActions(box),
+        "gumbel": lambda: GumbelActions(box, temperature),
     }
-    kind: ActionKind = made[dist](space) if dist in made else plain
-    return kind
-
-
-def _sde_kind(space: Space, plain: ActionKind, dist: str) -> ActionKind:
-    if not isinstance(plain, BoxActions):
-        raise ConfigError(f"sde: needs real-valued actions (a Box), but actions are {space}")
-    if dist not in ("auto", "gaussian", "squashed"):
-        raise ConfigError(f"sde: action_dist must be gaussian or squashed, not {dist}")
-    if dist == "squashed" and not plain.is_bounded:
-        raise ConfigError(f"action_dist: {dist} needs finite bounds, but actions are {space}")
-    kind = SquashedActions if dist == "squashed" else StateGaussianActions
-    return kind(plain.space, limits=(-math.inf, math.inf))  # type: ignore[arg-type]
-
-
-def _of_leaf(space: Space, *, dist: str, log_std_init: float, temperature: float) -> ActionKind:
-    if not _fits(space, dist):
-        return action_kind(space)
-    return chosen_kind(space, dist, log_std_init=log_std_init, temperature=temperature)
+    return made[dist]() if dist in made else plain
 
 
 def _fits(space: Any, dist: str) -> bool:

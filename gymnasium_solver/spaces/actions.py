@@ -418,63 +418,63 @@ class ProductActions(ActionKind):
         self, outputs: Tensor, log_std: Tensor | None, actions: Tensor
     ) -> Iterator[tuple[Any, Tensor, Tensor | None, Tensor]]:
         """Each leaf with its outputs, log standard deviations and stored actions."""
+        out = outputs.split([leaf.n_outputs for leaf in self.leaves], dim=1)
         stds: Sequence[Tensor | None] = [None] * len(self.leaves)
         if log_std is not None:
             stds = log_std.split([leaf.n_log_std for leaf in self.leaves])
-        parts = zip(
-            self.leaves,
-            outputs.split([leaf.n_outputs for leaf in self.leaves], dim=1),
-            stds,
-            actions.split(self._widths, dim=1),
-            strict=True,
-        )
-        for leaf, out, std, action in parts:
-            stored = action.long() if leaf.dtype is np.int64 else action
-            yield leaf, out, std, stored if leaf.shape else stored.squeeze(1)
+        stored = actions.split(self._widths, dim=1)
+        for leaf, one, std, action in zip(self.leaves, out, stds, stored, strict=True):
+            action = action.long() if leaf.dtype is np.int64 else action
+            yield leaf, one, std, action if leaf.shape else action.squeeze(1)
+
+    def _heads(
+        self, outputs: Array, log_std: Array | None = None
+    ) -> Iterator[tuple[ActionKind, Array, Any]]:
+        """Each leaf with its outputs and log standard deviations."""
+        stds: Sequence[Array | None] = [None] * len(self.leaves)
+        if log_std is not None:
+            stds = _split(log_std, [leaf.n_log_std for leaf in self.leaves])
+        out = _split(outputs, [leaf.n_outputs for leaf in self.leaves])
+        yield from zip(self.leaves, out, stds, strict=True)
+
+    def _stored(self, actions: Array) -> Iterator[tuple[ActionKind, Array]]:
+        """Each leaf with its columns of actions [N, width]."""
+        yield from zip(self.leaves, _split(actions, self._widths), strict=True)
 
     def first_log_std(self, value: float) -> Tensor:
         return torch.cat([leaf.first_log_std(value) for leaf in self.leaves])
 
-    def _joined(self, parts: Sequence[Array]) -> Array:
-        columns = [part.reshape(len(part), -1).astype(np.float32) for part in parts]
-        return np.concatenate(columns, axis=1)
-
-    def _outputs(self, outputs: Array) -> list[Array]:
-        return _split(outputs, [leaf.n_outputs for leaf in self.leaves])
-
     def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
-        stds: Sequence[Array | None] = [None] * len(self.leaves)
-        if log_std is not None:
-            stds = _split(log_std, [leaf.n_log_std for leaf in self.leaves])
-        parts = zip(self.leaves, self._outputs(outputs), stds, strict=True)
-        return self._joined([leaf.sample(out, std, rng) for leaf, out, std in parts])
+        heads = self._heads(outputs, log_std)
+        return _side_by_side([leaf.sample(out, std, rng) for leaf, out, std in heads])
 
     def mode(self, outputs: Array) -> Array:
-        parts = zip(self.leaves, self._outputs(outputs), strict=True)
-        return self._joined([leaf.mode(out) for leaf, out in parts])
+        return _side_by_side([leaf.mode(out) for leaf, out, _ in self._heads(outputs)])
 
     def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
-        return self._joined([leaf.uniform(n, rng) for leaf in self.leaves])
+        return _side_by_side([leaf.uniform(n, rng) for leaf in self.leaves])
 
     def to_env(self, actions: Array) -> Array:
-        columns = []
-        for leaf, part in zip(self.leaves, _split(actions, self._widths), strict=True):
-            stored = part.reshape(len(part), *leaf.shape).astype(leaf.dtype)
-            columns.append(leaf.to_env(stored).reshape(len(part), -1).astype(np.float64))
-        return np.concatenate(columns, axis=1)
+        columns = [
+            leaf.to_env(part.reshape(len(part), *leaf.shape).astype(leaf.dtype))
+            for leaf, part in self._stored(actions)
+        ]
+        return _side_by_side(columns, np.float64)
 
     def from_env(self, actions: Array) -> Array:
-        parts = zip(self.leaves, _split(actions, self._widths), strict=True)
-        return self._joined(
-            [
-                leaf.from_env(part.reshape(len(part), *(leaf.space.shape or ())))
-                for leaf, part in parts
-            ]
-        )
+        columns = [
+            leaf.from_env(part.reshape(len(part), *(leaf.space.shape or ())))
+            for leaf, part in self._stored(actions)
+        ]
+        return _side_by_side(columns)
 
 
 def _split(array: Array, widths: Sequence[int]) -> list[Array]:
     return np.split(array, np.cumsum(widths)[:-1], axis=-1)
+
+
+def _side_by_side(parts: Sequence[Array], dtype: Any = np.float32) -> Array:
+    return np.concatenate([part.reshape(len(part), -1).astype(dtype) for part in parts], axis=1)
 
 
 _KINDS: dict[type, Any] = {

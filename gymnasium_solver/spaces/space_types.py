@@ -202,24 +202,19 @@ MOST_VALUES = 100_000_000  # in one observation; a damaged file may say anything
 
 
 def space_to_json(space: Space) -> dict[str, Any]:
-    if isinstance(space, spaces.Discrete):
+    if is_discrete(space):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
-    if isinstance(space, spaces.Box):
-        return {
-            "kind": "Box",
-            "shape": list(space.shape),
-            "dtype": str(space.dtype),
-            "low": _bound_to_json(space.low),
-            "high": _bound_to_json(space.high),
-        }
-    if isinstance(space, spaces.MultiDiscrete):
+    if is_box(space):
+        bounds = {"low": _bound_to_json(space.low), "high": _bound_to_json(space.high)}
+        return {"kind": "Box", "shape": list(space.shape), "dtype": str(space.dtype), **bounds}
+    if is_multi_discrete(space):
         return {"kind": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
-    if isinstance(space, spaces.MultiBinary):
+    if is_multi_binary(space):
         return {"kind": "MultiBinary", "shape": list(space.shape)}
-    if isinstance(space, spaces.Dict):
+    if is_dict(space):
         parts = [[name, space_to_json(part)] for name, part in space.spaces.items()]
         return {"kind": "Dict", "parts": parts}
-    if isinstance(space, spaces.Tuple):
+    if is_tuple(space):
         return {"kind": "Tuple", "parts": [space_to_json(part) for part in space.spaces]}
     raise EnvError(f"a space of type {type(space).__name__} cannot be saved: {space}.")
 

@@ -53,23 +53,39 @@ class Poles(ctypes.Structure):
     ]
 
 
-class CompiledCartPole:
-    """Steps one env. Returned arrays are overwritten by the next step; the env's own attributes
-    (`state`, `steps`, `prev_done`) stay current."""
+class _Stepper:
+    """The arrays that the C function steps n poles in."""
 
-    def __init__(self, env: CartPoleVectorEnv, function: Callable[[int], int]):
-        n = env.num_envs
-        self._env, self.function = env, function
+    def __init__(self, n: int, function: Callable[[int], int]):
+        self.function = function
         self._state, self._steps = np.zeros((4, n)), np.zeros(n, np.int32)
-        self._prev_done = np.zeros(n, np.bool_)
+        self._prev_done, self._terminated, self._truncated = np.zeros((3, n), np.bool_)
         self._theta, self._actions = self._state[2], np.zeros(n, np.int64)
         self._sine, self._cosine = np.zeros(n), np.zeros(n)
         self._fresh = np.zeros((4, 0))
-        self._terminated, self._truncated = np.zeros(n, np.bool_), np.zeros(n, np.bool_)
         self._obs, self._reward = np.zeros((n, 4), np.float32), np.zeros(n, np.float32)
         self._places = {name: getattr(self, f"_{name}").ctypes.data for name in POINTERS}
         self.arguments = Poles(n=n, **self._places)
         self._address = ctypes.addressof(self.arguments)
+
+    def _set_constants(self, env: Any) -> None:
+        for name, source in NUMBERS.items():
+            setattr(self.arguments, name, getattr(env, source))
+        self.arguments.semi_implicit = env.kinematics_integrator != "euler"
+
+    def _turn(self) -> None:
+        """Sine and cosine, which come from NumPy."""
+        np.sin(self._theta, out=self._sine)
+        np.cos(self._theta, out=self._cosine)
+
+
+class CompiledCartPole(_Stepper):
+    """Steps one env. Returned arrays are overwritten by the next step; the env's own attributes
+    (`state`, `steps`, `prev_done`) stay current."""
+
+    def __init__(self, env: CartPoleVectorEnv, function: Callable[[int], int]):
+        super().__init__(env.num_envs, function)
+        self._env = env
 
     def __call__(self, actions: np.ndarray) -> tuple[Any, ...]:
         self._actions[...] = actions
@@ -82,8 +98,7 @@ class CompiledCartPole:
         env = self._env
         if env.state is not self._state:  # after a reset
             self._take_over()
-        np.sin(self._theta, out=self._sine)
-        np.cos(self._theta, out=self._cosine)
+        self._turn()
         if n_done := self.arguments.n_done:
             self._fresh = env.np_random.uniform(low=env.low, high=env.high, size=(4, n_done))
             self.arguments.fresh = self._fresh.ctypes.data
@@ -101,28 +116,20 @@ class CompiledCartPole:
             own[...] = getattr(env, name)
             setattr(env, name, own)
         poles.n_done = int(np.count_nonzero(self._prev_done))
-        _set_constants(poles, env)
+        self._set_constants(env)
         poles.max_steps = env.max_episode_steps
         poles.sutton_barto = bool(env._sutton_barto_reward)
 
 
-class CompiledPole:
+class CompiledPole(_Stepper):
     """`step` of a single CartPole whose actions are checked already. The env's `state` stays
     current."""
 
     def __init__(self, env: CartPoleEnv, function: Callable[[int], int]):
+        super().__init__(1, function)
         self._env: Any = env  # Gymnasium declares some of its attributes as None
-        self._step = function
-        self._state = np.zeros(4)  # as of a batch of one
-        self._theta, self._actions = self._state[2:3], np.zeros(1, np.int64)
-        self._sine, self._cosine = np.zeros(1), np.zeros(1)
-        self._fresh, self._steps = np.zeros(0), np.zeros(1, np.int32)
-        self._prev_done, self._terminated, self._truncated = np.zeros((3, 1), np.bool_)
-        self._obs, self._reward = np.zeros(4, np.float32), np.zeros(1, np.float32)
-        self._poles = Poles(n=1, max_steps=np.iinfo(np.int64).max)
-        for name in POINTERS:
-            setattr(self._poles, name, getattr(self, f"_{name}").ctypes.data)
-        self._address = ctypes.addressof(self._poles)
+        self._own_state = self._state[:, 0]
+        self.arguments.max_steps = np.iinfo(np.int64).max
 
     def __call__(self, action: Any) -> tuple[Any, ...]:
         env = self._env
@@ -132,25 +139,18 @@ class CompiledPole:
             or env.render_mode == "human"
         ):
             return type(env).step(env, action)  # it warns, or draws
-        if env.state is not self._state:  # after a reset
-            self._state[...] = env.state
-            env.state = self._state
-            _set_constants(self._poles, env)
+        if env.state is not self._own_state:  # after a reset
+            self._own_state[...] = env.state
+            env.state = self._own_state
+            self._set_constants(env)
         self._actions[0] = action
-        np.sin(self._theta, out=self._sine)
-        np.cos(self._theta, out=self._cosine)
-        terminated = bool(self._step(self._address))
+        self._turn()
+        terminated = bool(self.function(self._address))
         reward = 0.0 if env._sutton_barto_reward else 1.0
         if terminated:
             self._prev_done[0], env.steps_beyond_terminated = False, 0
             reward = -1.0 if env._sutton_barto_reward else 1.0
-        return self._obs.copy(), reward, terminated, False, {}
-
-
-def _set_constants(poles: Poles, env: Any) -> None:
-    for name, source in NUMBERS.items():
-        setattr(poles, name, getattr(env, source))
-    poles.semi_implicit = env.kinematics_integrator != "euler"
+        return self._obs[0].copy(), reward, terminated, False, {}
 
 
 def compiled_cartpole(env: Any) -> CompiledCartPole | None:

@@ -187,15 +187,9 @@ class EnvPoolEngine(Engine):
             list(pool_spec._state_keys),
             request.env_kwargs.get("observation", "onehot"),
         )
-        spec = EnvSpec(
-            env_id=env_id,
-            engine="envpool",
-            engine_reason=reason,
-            max_episode_steps=limit,
-            reward_threshold=None if threshold is None else float(threshold),
-            suite=suite_of(import_path),
-            notes=self._read.notes,
-        )
+        threshold = None if threshold is None else float(threshold)
+        suite, notes = suite_of(import_path), self._read.notes
+        spec = EnvSpec(env_id, "envpool", reason, limit, threshold, suite, notes=notes)
         super().__init__(n_envs, self._read.space, mended(action), spec)
         self._limit, self._pool_config = limit, pool_spec.config
         self._action_dtype = pool_spec.action_array_spec[pool_spec._action_keys[-1]].dtype

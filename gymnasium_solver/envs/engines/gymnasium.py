@@ -84,15 +84,9 @@ class GymnasiumEngine(Engine):
         self._refuse_other_autoreset(env_id, mode)
         self._read = _reader(self._vec.single_observation_space, env_id, view)
         threshold = entry.reward_threshold
-        spec = EnvSpec(
-            env_id=env_id,
-            engine=mode,
-            engine_reason=reason,
-            max_episode_steps=limit or entry.max_episode_steps,
-            reward_threshold=None if threshold is None else float(threshold),
-            suite=suite,
-            notes=made.notes + self._read.notes,
-        )
+        threshold = None if threshold is None else float(threshold)
+        limit, notes = limit or entry.max_episode_steps, made.notes + self._read.notes
+        spec = EnvSpec(env_id, mode, reason, limit, threshold, suite, notes=notes)
         super().__init__(n_envs, self._read.space, made.action, spec)
         self._to_vec = self._action_conversion(made.action, mode)
         self._is_fresh = mode == "sync" and is_array(self._read.space)

@@ -50,14 +50,8 @@ class JaxEngine(Engine):
     def __init__(
         self, request: EnvRequest, functions: Functions, suite: str, limit: int | None
     ) -> None:
-        n_envs = request.n_envs
-        spec = EnvSpec(
-            env_id=request.env_id,
-            engine="jax",
-            engine_reason="all envs in one compiled JAX step",
-            max_episode_steps=limit,
-            suite=suite,
-        )
+        n_envs, why = request.n_envs, "all envs in one compiled JAX step"
+        spec = EnvSpec(request.env_id, "jax", why, limit, suite=suite)
         self._read = flatten_space(functions.observation, spec.env_id)
         super().__init__(n_envs, self._read.space, functions.action, spec)
         frame_skip, _ = request.needs.frame_skip or (1, 1)

@@ -56,14 +56,10 @@ class OwnEnv(Engine):
         threshold: float | None = None,
     ) -> None:
         """`limit`: of an episode's steps, unless another was asked for."""
-        spec = EnvSpec(
-            env_id=request.env_id,
-            engine="own",
-            engine_reason="built in, vectorised in NumPy",
-            max_episode_steps=request.max_episode_steps or limit,
-            reward_threshold=threshold,
-            suite=request.env_id.replace("/", "-").split("-")[0].lower(),
-        )
+        suite = request.env_id.replace("/", "-").split("-")[0].lower()
+        limit = request.max_episode_steps or limit
+        why = "built in, vectorised in NumPy"
+        spec = EnvSpec(request.env_id, "own", why, limit, threshold, suite)
         super().__init__(request.n_envs, observation, action, spec)
         self._rng = np.random.default_rng(0)
 

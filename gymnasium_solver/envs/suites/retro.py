@@ -119,14 +119,9 @@ class RetroEngine(Engine):
             self._vec: Any = AsyncVectorEnv(
                 [maker] * n_envs, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP
             )
-        spec = EnvSpec(
-            env_id=env_id,
-            engine="retro",
-            engine_reason="stable-retro, one process a game",
-            max_episode_steps=limit,
-            suite="retro",
-            protocol=options.fields | {"actions": actions} | choice,
-        )
+        protocol = options.fields | {"actions": actions} | choice
+        why = "stable-retro, one process a game"
+        spec = EnvSpec(env_id, "retro", why, limit, suite="retro", protocol=protocol)
         frame: Any = self._vec.single_observation_space
         _, height, width = frame.shape
         action = self._vec.single_action_space

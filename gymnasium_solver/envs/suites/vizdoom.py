@@ -89,14 +89,10 @@ class VizDoomEngine(Engine):
         self.button_names, self.button_table = usable, actions.table  # for reward shapers
         skip = self._options.frame_skip
         own_limit = -(-game.get_episode_timeout() // skip) or None
-        spec = EnvSpec(
-            env_id=env_id,
-            engine="vizdoom",
-            engine_reason="the vizdoom package, one process a game",
-            max_episode_steps=request.max_episode_steps or own_limit,
-            suite="vizdoom",
-            protocol=self._options.fields | {"actions": env_kwargs.get("actions", "single")},
-        )
+        limit = request.max_episode_steps or own_limit
+        protocol = self._options.fields | {"actions": env_kwargs.get("actions", "single")}
+        why = "the vizdoom package, one process a game"
+        spec = EnvSpec(env_id, "vizdoom", why, limit, suite="vizdoom", protocol=protocol)
         available = [v.name for v in game.get_available_game_variables()]
         self._seen = self._seen_variables(env_id, env_kwargs, available)
         space: Space = screen_space(self._options, *_FRAME)

@@ -7,6 +7,7 @@ A config's `spec` block may name the actions that make sense, by number or by la
 `restrict_actions` reads it; `valid` counts the actions as the agent has them, after `env_wrappers`.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -24,7 +25,36 @@ FIELD = "spec.action_space.valid"
 _STREAM = 0x571C  # keeps the draws of buttons apart from those of the env, which has the same seed
 
 
-class ActionRemap(VectorWrapper):
+class MaskingWrapper(VectorWrapper):
+    """Base of wrappers with masks of their own; a subclass makes them in `_legal`."""
+
+    _mask: np.ndarray | None = None
+
+    @property
+    def action_mask(self) -> np.ndarray | None:
+        return self._mask
+
+    @abstractmethod
+    def _legal(self, done: np.ndarray) -> np.ndarray | None:
+        """The legal actions at the last observations; `done` marks final ones."""
+
+    def reset(self, seed: int) -> np.ndarray:
+        obs = self.env.reset(seed)
+        self._mask = self._legal(np.zeros(self.n_envs, np.bool_))
+        return obs
+
+    def step(self, actions: Any) -> Step:
+        step = self.env.step(actions)
+        self._mask = self._legal(step.is_over)
+        return step
+
+    def _some_legal(self, mask: np.ndarray, done: np.ndarray, legal: Any, which: str) -> np.ndarray:
+        """The mask, if it leaves an action wherever one is taken."""
+        left = f"{self.spec.env_id}: in env {{}} no action is left: the env forbids all that "
+        return legal_at_ends(mask, ~mask.any(axis=1), done, legal, (left + which).format)
+
+
+class ActionRemap(MaskingWrapper):
     """Gives the agent Discrete actions 0, 1, ... that stand for those in `mapping`: numbers where
     the env has Discrete actions; where it has MultiBinary, lists of a 0 or 1 for each button."""
 
@@ -41,30 +71,18 @@ class ActionRemap(VectorWrapper):
             require(good, name, f"mapping holds {item!r}, which is not in {space}")
         self._mapping = np.array(mapping, np.int64)
         self._columns = None if is_buttons else self._mapping - int(getattr(space, "start", 0))
-        self._mask: np.ndarray | None = None
         self.action_space = spaces.Discrete(len(mapping))
         self._check = action_checker(self.action_space, env.n_envs, env.spec.env_id)
 
-    @property
-    def action_mask(self) -> np.ndarray | None:
-        return self.env.action_mask if self._columns is None else self._mask
-
-    def reset(self, seed: int) -> np.ndarray:
-        obs = self.env.reset(seed)
-        self._mask = self._legal(np.zeros(self.n_envs, np.bool_))
-        return obs
-
     def step(self, actions: Any) -> Step:
-        step = self.env.step(self._mapping[self._check(actions)])
-        self._mask = self._legal(step.is_over)
-        return step
+        return super().step(self._mapping[self._check(actions)])
 
     def _legal(self, done: np.ndarray) -> np.ndarray | None:
-        if self.env.action_mask is None or self._columns is None:
-            return None
-        mask: np.ndarray = self.env.action_mask[:, self._columns]
+        mask = self.env.action_mask
+        if mask is None or self._columns is None:
+            return mask
         which = "the mapping of DiscreteActionSpaceRemapperWrapper has. Map more actions."
-        return _some_legal(self, mask, done, True, which)
+        return self._some_legal(mask[:, self._columns], done, True, which)
 
 
 class StickyButtons(VectorWrapper):
@@ -125,7 +143,7 @@ class ActionRescale(VectorWrapper):
         return self.env.step((self._first + share * self._scale).astype(np.float32))
 
 
-class ValidActions(VectorWrapper):
+class ValidActions(MaskingWrapper):
     """Allows the actions in `valid` only: a constant `action_mask`. Where the env has masks of its
     own, an action must be legal by both."""
 
@@ -138,37 +156,13 @@ class ValidActions(VectorWrapper):
         self.legal: np.ndarray = is_valid
         """bool[A]"""
         self._valid = np.tile(is_valid, (env.n_envs, 1))
-        self._mask: np.ndarray | None = None
 
-    @property
-    def action_mask(self) -> np.ndarray | None:
-        return self._mask
-
-    def reset(self, seed: int) -> np.ndarray:
-        obs = self.env.reset(seed)
-        self._mask = self._both(np.zeros(self.n_envs, np.bool_))
-        return obs
-
-    def step(self, actions: Any) -> Step:
-        step = self.env.step(actions)
-        self._mask = self._both(step.is_over)
-        return step
-
-    def _both(self, done: np.ndarray) -> np.ndarray:
+    def _legal(self, done: np.ndarray) -> np.ndarray:
         if self.env.action_mask is None:
             return self._valid.copy()
         mask = self.env.action_mask & self._valid
-        return _some_legal(
-            self, mask, done, self.legal, f"{FIELD} allows. Allow more actions there."
-        )
-
-
-def _some_legal(
-    wrapper: VectorWrapper, mask: np.ndarray, done: np.ndarray, legal: Any, which: str
-) -> np.ndarray:
-    """The mask, if it leaves an action wherever one is taken."""
-    left = f"{wrapper.spec.env_id}: in env {{}} no action is left: the env forbids all that {which}"
-    return legal_at_ends(mask, ~mask.any(axis=1), done, legal, left.format)
+        which = f"{FIELD} allows. Allow more actions there."
+        return self._some_legal(mask, done, self.legal, which)
 
 
 def restrict_actions(env: VectorEnv, spec: Mapping[str, Any]) -> VectorEnv:

@@ -33,8 +33,6 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import is_discrete
 from gymnasium_solver.suggest import did_you_mean
 
-WrongValue = Callable[[Any, Any], str | None]
-"""annotation, value -> what is wrong with it."""
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 # Their statistics stay in the wrapper: they would be lost at a resume and missing in evaluations.
 _INSTEAD = {
@@ -45,6 +43,7 @@ _INSTEAD = {
     "Autoreset": "Engines reset an environment after its last step themselves. Leave it out.",
 }
 _DRAWING = ("AddRenderObservation", "RecordVideo")
+_IMPORT_PATH = re.compile(r"[^\W\d]\w*([.:]\w+)+")
 _PLAIN = (bool, int, float, str, type(None), list, tuple, dict)
 
 
@@ -58,25 +57,10 @@ def options_of(wrapper: type) -> dict[str, inspect.Parameter]:
     return {p.name: p.replace(annotation=hints.get(p.name, Any)) for p in rest}
 
 
-def wrong_value(annotation: Any, value: Any) -> str | None:
-    """What is wrong with the value of an option; None if it is of the annotated type."""
-    if is_valid(annotation, value):
-        return None
-    return f"must be {words_for(annotation)}, got {value!r}."
-
-
-def check_options(
-    name: str, wrapper: type, given: Mapping[str, Any], wrong: WrongValue = wrong_value
-) -> None:
-    """EnvError if an option is unknown, missing or of the wrong type."""
-    for _, problem in option_problems(name, wrapper, given, wrong):
-        raise EnvError(problem)
-
-
 def option_problems(
-    name: str, wrapper: type, given: Mapping[str, Any], wrong: WrongValue = wrong_value
+    name: str, wrapper: type, given: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """(option, what is wrong with it) for each."""
+    """(option, what is wrong with it) for each that is unknown, missing or of the wrong type."""
     options = options_of(wrapper)
     takes = f"It takes: {', '.join(options) or 'nothing'}."
     is_open = any(p.kind is p.VAR_KEYWORD for p in options.values())
@@ -84,6 +68,7 @@ def option_problems(
         if key not in options and not is_open:
             hint = " ".join(filter(None, (did_you_mean(key, options), takes)))
             yield key, f"Wrapper {name}: unknown option {key!r}. {hint}"
+    wrong = _wrong_native_value if is_single(wrapper) else _wrong_value
     for key, option in options.items():
         is_variable = option.kind in (option.VAR_KEYWORD, option.VAR_POSITIONAL)
         if key not in given:
@@ -91,6 +76,21 @@ def option_problems(
                 yield key, f"Wrapper {name}: missing a required argument: {key!r}. {takes}"
         elif not is_variable and (problem := wrong(option.annotation, given[key])):
             yield key, f"Wrapper {name}: {key} {problem}"
+
+
+def _wrong_value(annotation: Any, value: Any) -> str | None:
+    """What is wrong with the value of an option. A YAML list may stand for a tuple, and from Python
+    a tuple for a list."""
+    candidates = [value]
+    if isinstance(value, list | tuple):
+        candidates.append(tuple(value) if isinstance(value, list) else list(value))
+    for candidate in candidates:
+        try:
+            _adapter(annotation).validate_python(candidate)
+            return None
+        except ValidationError:
+            continue
+    return f"must be {words_for(annotation)}, got {value!r}."
 
 
 def words_for(annotation: Any) -> str:
@@ -121,29 +121,7 @@ def _adapter(annotation: Any) -> TypeAdapter[Any]:
     return TypeAdapter(annotation, config=_STRICT)
 
 
-def is_valid(annotation: Any, value: Any) -> bool:
-    """Whether a value is of the annotated type. A YAML list may stand for a tuple, and from Python
-    a tuple for a list."""
-    forms = [value]
-    if isinstance(value, list | tuple):
-        forms.append(tuple(value) if isinstance(value, list) else list(value))
-    return any(_accepts(annotation, form) for form in forms)
-
-
-def _accepts(annotation: Any, value: Any) -> bool:
-    try:
-        _adapter(annotation).validate_python(value)
-    except ValidationError:
-        return False
-    return True
-
-
 # -- by import path -------------------------------------------------------------------------------
-
-
-def is_path(name: Any) -> bool:
-    """Whether the id of a wrapper is an import path."""
-    return isinstance(name, str) and re.fullmatch(r"[^\W\d]\w*([.:]\w+)+", name) is not None
 
 
 def object_at(path: str, what: str) -> Any:
@@ -198,9 +176,8 @@ def is_drawing(wrapper: type) -> bool:
     return any(issubclass(wrapper, getattr(gymnasium.wrappers, name)) for name in _DRAWING)
 
 
-def single_options(name: str, wrapper: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The checked options of a wrapper of single environments, as its constructor takes them."""
-    check_options(name, wrapper, given, wrong_native_value)
+def constructor_values(wrapper: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Checked options of a wrapper of single environments, as its constructor takes them."""
     options = options_of(wrapper)
     return {
         key: _native(options[key].annotation, value) if key in options else value
@@ -208,23 +185,22 @@ def single_options(name: str, wrapper: type, given: Mapping[str, Any]) -> dict[s
     }
 
 
-def wrong_native_value(annotation: Any, value: Any) -> str | None:
+def _wrong_native_value(annotation: Any, value: Any) -> str | None:
     """What is wrong with the value of an option. Types that YAML cannot hold are left to the
     constructor."""
     kinds = _leaves(annotation)
     if value is None:
         return None
     if _is_object(kinds, annotation):
-        if not isinstance(value, str) or not is_path(value):
+        if not isinstance(value, str) or not _IMPORT_PATH.fullmatch(value):
             return f"must be an import path, module:name, got {value!r}."
         try:
             object_at(value, value)
         except EnvError as error:
             return f"cannot be found: {error}"
         return None
-    if all(_is_plain(kind) for kind in kinds):
-        return wrong_value(annotation, value)
-    return None
+    is_plain = all((get_origin(kind) or kind) in (*_PLAIN, Literal) for kind in kinds)
+    return _wrong_value(annotation, value) if is_plain else None
 
 
 def _native(annotation: Any, value: Any) -> Any:
@@ -256,8 +232,3 @@ def _is_object(kinds: list[Any], annotation: Any) -> bool:
         origin is Callable or (isinstance(origin, type) and issubclass(origin, gymnasium.Space))
         for origin in origins
     )
-
-
-def _is_plain(kind: Any) -> bool:
-    origin = get_origin(kind) or kind
-    return origin is Literal or origin in _PLAIN

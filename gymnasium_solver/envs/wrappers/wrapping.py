@@ -10,11 +10,11 @@ the next episode is touched.
 """
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, SupportsFloat
+from typing import Any, Self, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -36,16 +36,14 @@ from gymnasium_solver.envs.wrappers import (
     wrapper_names,
 )
 from gymnasium_solver.envs.wrappers.options import (
-    check_options,
+    constructor_values,
     is_drawing,
     is_single,
     option_problems,
     options_of,
     require,
-    single_options,
     words_for,
     wrapper_at,
-    wrong_native_value,
 )
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.suggest import ask, nearest
@@ -53,9 +51,39 @@ from gymnasium_solver.suggest import ask, nearest
 Spec = Mapping[str, Any]
 
 
+@dataclass(frozen=True)
+class Named:
+    """An entry of `env_wrappers`, under our own names."""
+
+    id: str
+    wrapper: Any
+    given: dict[str, Any]
+    """Its options."""
+
+    @classmethod
+    def read(cls, spec: Spec) -> Self:
+        """EnvError if there is no such wrapper."""
+        name, options = _canonical(spec)
+        return cls(str(name), wrapper_class(name), options)
+
+    @property
+    def is_single(self) -> bool:
+        """Whether it wraps each environment by itself, not the batch."""
+        return is_single(self.wrapper)
+
+    def options(self, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The checked options, with those of `defaults` that it takes; EnvError if one is wrong."""
+        for _, problem in option_problems(self.id, self.wrapper, self.given):
+            raise EnvError(problem)
+        if self.is_single:
+            return constructor_values(self.wrapper, self.given)
+        known = options_of(self.wrapper) if defaults else {}
+        return {key: value for key, value in (defaults or {}).items() if key in known} | self.given
+
+
 def lower(
     specs: Sequence[Spec], max_episode_steps: int | None = None
-) -> tuple[EngineNeeds, list[Spec]]:
+) -> tuple[EngineNeeds, list[Named]]:
     """What the engine has to do, and the wrappers that go around it.
 
     Of time limits the smallest holds, wherever it stands. Frames are skipped inside the engine, so
@@ -65,36 +93,31 @@ def lower(
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise EnvError(f"max_episode_steps must be an int >= 1 (or null), got {limit!r}.")
     skip: tuple[int, int] | None = None
-    rest: list[Spec] = []
+    rest: list[Named] = []
     singles: list[SingleWrapper] = []
     draws = False
-    for spec in map(_canonical, specs):
-        name = spec.get("id")
-        wrapper = wrapper_class(name)
-        if _is_single(name):
+    for named in map(Named.read, specs):
+        if named.is_single:
             if rest:
                 raise EnvError(
-                    f"Wrapper {name} wraps single environments, so it must come before "
-                    f"{rest[0]['id']}, which wraps the whole batch. Move it to the front."
+                    f"Wrapper {named.id} wraps single environments, so it must come before "
+                    f"{rest[0].id}, which wraps the whole batch. Move it to the front."
                 )
-            singles.append(SingleWrapper(str(name), partial(wrapper, **_options(spec))))
-            draws = draws or is_drawing(wrapper)
-            continue
-        if name not in LOWERED:
-            rest.append(spec)
-            continue
-        made = wrapper(None, **_options(spec))
-        if name == TIME_LIMIT:
-            limits.append(made.max_episode_steps)
+            singles.append(SingleWrapper(named.id, partial(named.wrapper, **named.options())))
+            draws = draws or is_drawing(named.wrapper)
+        elif named.id not in LOWERED:
+            rest.append(named)
+            draws = draws or named.id == PIXELS
+        elif named.id == TIME_LIMIT:
+            limits.append(TimeLimit(None, **named.options()).max_episode_steps)
         elif rest or skip or singles:
-            before = rest[0]["id"] if rest else singles[0].name if singles else "the other"
+            before = rest[0].id if rest else singles[0].name if singles else "the other"
             raise EnvError(
                 f"{FRAME_SKIP} must come first in env_wrappers, and once: the engine skips frames "
                 f"itself. Move it before {before}."
             )
         else:
-            skip = made.range
-    draws = draws or any(spec.get("id") == PIXELS for spec in rest)
+            skip = FrameSkip(None, **named.options()).range
     return EngineNeeds(min(limits, default=None), skip, draws, tuple(singles)), rest
 
 
@@ -107,7 +130,7 @@ def with_frame_options(
     if given.get("obs_type") is not None:
         raise EnvError(f"{env_id}: obs_type is an option of Atari games (ALE/...). Leave it unset.")
     if (given.get("frame_skip") or 1) > 1:
-        if any(_canonical(spec).get("id") == FRAME_SKIP for spec in specs):
+        if any(_canonical(spec)[0] == FRAME_SKIP for spec in specs):
             raise EnvError(f"{env_id}: frame_skip and {FRAME_SKIP} are both given. Use one.")
         specs.insert(0, {"id": FRAME_SKIP, "skip": given["frame_skip"]})
     if given.get("grayscale_obs"):
@@ -121,15 +144,16 @@ def with_frame_options(
 
 
 def wrap(
-    env: VectorEnv, specs: Sequence[Spec], defaults: Mapping[str, Any] | None = None
+    env: VectorEnv, specs: Iterable[Spec | Named], defaults: Mapping[str, Any] | None = None
 ) -> VectorEnv:
     """Wrap `env` in order: the first spec is the innermost. An error closes the env.
 
     `defaults` are values of the run (its gamma) for options that a wrapper has and a spec lacks."""
     try:
-        for spec in map(_canonical, specs):
-            made: VectorWrapper = wrapper_class(spec["id"])(env, **_options(spec, defaults or {}))
-            made.given = spec
+        for spec in specs:
+            named = spec if isinstance(spec, Named) else Named.read(spec)
+            made: VectorWrapper = named.wrapper(env, **named.options(defaults))
+            made.given = {"id": named.id, **named.given}
             env = made
     except BaseException:
         env.close()
@@ -139,23 +163,19 @@ def wrap(
 
 def check_wrappers(specs: Sequence[Spec]) -> None:
     """EnvError for a name that is not registered, or options that the wrapper does not take."""
-    for spec in map(_canonical, specs):
-        wrapper_class(spec.get("id"))
-        _options(spec)
+    for named in map(Named.read, specs):
+        named.options()
     lower(specs)  # their order
 
 
 def wrapper_problems(spec: Spec) -> Iterator[tuple[str, str]]:
     """(option, what is wrong) for each problem of an entry; the option "id" is its name."""
-    spec = _canonical(spec)
     try:
-        wrapper = wrapper_class(spec.get("id"))
+        named = Named.read(spec)
     except EnvError as error:
         yield "id", str(error)
         return
-    options = {key: value for key, value in spec.items() if key != "id"}
-    wrong = {"wrong": wrong_native_value} if _is_single(spec["id"]) else {}
-    yield from option_problems(str(spec["id"]), wrapper, options, **wrong)
+    yield from option_problems(named.id, named.wrapper, named.given)
 
 
 def wrapper_class(name: Any) -> Any:
@@ -171,7 +191,7 @@ def wrapper_class(name: Any) -> Any:
         return found
     target = SHIPPED.get(name) or LOWERED.get(name)
     if target is None:
-        if _is_path(name):
+        if isinstance(name, str) and ("." in name or ":" in name):
             return wrapper_at(name)
         raise _unknown(name)
     module, _, attribute = target.partition(":")
@@ -191,41 +211,17 @@ def _unknown(name: Any) -> EnvError:
     return EnvError(f"Unknown env wrapper {name!r}. {hint}")
 
 
-def _is_path(name: Any) -> bool:
-    return (
-        isinstance(name, str) and ("." in name or ":" in name) and name not in wrappers.registered
-    )
-
-
-def _is_single(name: Any) -> bool:
-    return _is_path(name) and is_single(wrapper_class(name))
-
-
 def is_batch_wrapper(wrapper: Any) -> bool:
     """Whether what a plugin registered can be used."""
     return isinstance(wrapper, type) and issubclass(wrapper, VectorWrapper)
 
 
-def _canonical(spec: Spec) -> dict[str, Any]:
-    """A spec under our own names."""
-    path = str(spec.get("id")).replace(":", ".")
-    if path in PATH_ALIASES:
-        return {**spec, "id": PATH_ALIASES[path]}
-    if spec.get("id") not in ALIASES:
-        return dict(spec)
-    name, renamed = ALIASES[spec["id"]]
-    return {renamed.get(key, key): value for key, value in spec.items()} | {"id": name}
-
-
-def _options(spec: Spec, defaults: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The checked options of a spec."""
-    wrapper = wrapper_class(spec["id"])
-    options = {key: value for key, value in spec.items() if key != "id"}
-    if _is_single(spec["id"]):
-        return single_options(str(spec["id"]), wrapper, options)
-    check_options(str(spec["id"]), wrapper, options)
-    known = options_of(wrapper) if defaults else {}
-    return {key: value for key, value in (defaults or {}).items() if key in known} | options
+def _canonical(spec: Spec) -> tuple[Any, dict[str, Any]]:
+    """The id and the options of a spec under our own names."""
+    name = spec.get("id")
+    ours = PATH_ALIASES.get(str(name).replace(":", "."), name)
+    ours, renamed = ALIASES.get(ours, (ours, {}))
+    return ours, {renamed.get(key, key): value for key, value in spec.items() if key != "id"}
 
 
 # -- all wrappers, for the docs and the command line ----------------------------------------------
