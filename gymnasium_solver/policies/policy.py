@@ -24,8 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.envs.as_gymnasium import is_observed_now
-from gymnasium_solver.envs.as_gymnasium import Applied, Treatment
+from gymnasium_solver.envs.as_gymnasium import Applied, Treatment, is_observed_now
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.compiled import CompiledForward
 from gymnasium_solver.fast.host_copy import HostCopy

@@ -15,8 +15,8 @@ from gymnasium_solver.api import train
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorWrapper
 from gymnasium_solver.envs.wrappers import register_wrapper, registered, wrapper_names
-from gymnasium_solver.envs.wrappers.options import check_options, options_of, words_for
-from gymnasium_solver.envs.wrappers.wrapping import wrap, wrapper_catalog, wrapper_class
+from gymnasium_solver.envs.wrappers.options import options_of, words_for
+from gymnasium_solver.envs.wrappers.wrapping import Named, wrap, wrapper_catalog, wrapper_class
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.plugins import import_plugins
 from tests.envs.scripted import Scripted
@@ -101,10 +101,10 @@ def test_options_by_annotation(annotation, good, bad, words):
 
     Toy.__init__.__annotations__["option"] = annotation
     for value in good:
-        check_options("Toy", Toy, {"option": value})
+        Named("Toy", Toy, {"option": value}).options()
     for value in bad:
         with pytest.raises(EnvError, match=re.escape(f"option must be {words}, got")):
-            check_options("Toy", Toy, {"option": value})
+            Named("Toy", Toy, {"option": value}).options()
     assert words_for(annotation) == words
 
 
