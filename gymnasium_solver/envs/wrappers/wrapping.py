@@ -219,7 +219,7 @@ def is_batch_wrapper(wrapper: Any) -> bool:
 def _canonical(spec: Spec) -> tuple[Any, dict[str, Any]]:
     """The id and the options of a spec under our own names."""
     name = spec.get("id")
-    ours = PATH_ALIASES.get(str(name).replace(":", "."), name)
+    ours: Any = PATH_ALIASES.get(str(name).replace(":", "."), name)
     ours, renamed = ALIASES.get(ours, (ours, {}))
     return ours, {renamed.get(key, key): value for key, value in spec.items() if key != "id"}
 
