@@ -54,28 +54,22 @@ __all__ = [
     "ui",
 ]
 
-_HOMES = {
-    "EvalResult": "gymnasium_solver.training.observer:EvalResult",
-    "Observer": "gymnasium_solver.training.observer:Observer",
-    "Run": "gymnasium_solver.runs.run:Run",
-    "evaluate": "gymnasium_solver.api:evaluate",
-    "experiment": "gymnasium_solver.experiments.train_many:experiment",
-    "list_runs": "gymnasium_solver.api:list_runs",
-    "load": "gymnasium_solver.training.agents:load_agent",
-    "load_config": "gymnasium_solver.training.prepare:load_config",
-    "make_env": "gymnasium_solver.api:make_env",
-    "open_run": "gymnasium_solver.api:open_run",
-    "register_algorithm": "gymnasium_solver.algos:register_algorithm",
-    "register_env": "gymnasium_solver.plugins:register_env",
-    "register_head": "gymnasium_solver.nets.registered:register_head",
-    "register_network": "gymnasium_solver.nets.registered:register_network",
-    "register_observer": "gymnasium_solver.training.observer:register_observer",
-    "register_wrapper": "gymnasium_solver.envs.wrappers:register_wrapper",
-    "resume": "gymnasium_solver.api:resume",
-    "sweep": "gymnasium_solver.experiments.search.run:sweep",
-    "train": "gymnasium_solver.api:train",
-    "ui": "gymnasium_solver.serve.notebook:ui",
+_MODULES = {
+    "algos": ("register_algorithm",),
+    "api": ("evaluate", "list_runs", "make_env", "open_run", "resume", "train"),
+    "envs.wrappers": ("register_wrapper",),
+    "experiments.train_many": ("experiment",),
+    "experiments.search.run": ("sweep",),
+    "nets.registered": ("register_head", "register_network"),
+    "plugins": ("register_env",),
+    "runs.run": ("Run",),
+    "serve.notebook": ("ui",),
+    "training.agents": ("load_agent",),
+    "training.observer": ("EvalResult", "Observer", "register_observer"),
+    "training.prepare": ("load_config",),
 }
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_HOMES["load"] = _HOMES.pop("load_agent")
 
 
 def __getattr__(name: str) -> Any:
@@ -83,9 +77,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module, _, attribute = _HOMES[name].partition(":")
+    attribute = "load_agent" if name == "load" else name
     try:
-        value = globals()[name] = getattr(import_module(module), attribute)
+        module = import_module(f"{__name__}.{_HOMES[name]}")
+        value = globals()[name] = getattr(module, attribute)
     except ModuleNotFoundError as error:
         message = import_module("gymnasium_solver.errors").missing_training(error)
         if message is None:

@@ -33,7 +33,6 @@ RUN...                     @last, an id, a part of one, a path; an experiment; R
 examples:
   gsolve compare a1b2 c3d4 e5f6
   gsolve compare old=a1b2,c3d4,e5f6 new=0a1b,2c3d,4e5f -o compare.png
-  gsolve compare a1b2 c3d4 --json
 """)
 def compare_runs(args: Args) -> None:
     outputs = [Path(name) for name in args.output]

@@ -47,7 +47,6 @@ list: List all configs: the shipped ones, those under ./configs and those in $GS
 examples:
   gsolve list
   gsolve list cartpole
-  gsolve list ppo --json
 """)
 def list_configs(args: Args) -> int:
     """Exit code 1 if none matches."""
@@ -106,8 +105,7 @@ flags:
 
 examples:
   gsolve show CartPole-v1:ppo
-  gsolve show CartPole-v1:ppo --policy-lr lin_0.001 > mine.yaml
-  gsolve show CartPole-v1:ppo --json"""
+  gsolve show CartPole-v1:ppo --policy-lr lin_0.001 > mine.yaml"""
 
 
 @field_verb(SHOW_HELP, OVERRIDES)

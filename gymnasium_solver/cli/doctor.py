@@ -179,9 +179,6 @@ def extra_packages() -> dict[str, list[str]]:
     return {extra: list(packages) for extra, packages in found.items()}
 
 
-# --- an environment
-
-
 @verb("""
 doctor env: Check an environment with random actions: spaces, NaN, the scale of observations and
 rewards, how episodes end, seeding, autoreset, speed by engine, rendering. Exits with 1
@@ -194,7 +191,7 @@ ID               as for gsolve train, or my_module:MyEnv-v0
 
 examples:
   gsolve doctor env LunarLander-v3
-  gsolve doctor env my_module:MyEnv-v0 --env-kwargs size=8 --steps 5000 --json
+  gsolve doctor env my_module:MyEnv-v0 --env-kwargs size=8 --steps 5000
 """)
 def doctor_env(args: Args) -> int:
     if args.steps < 8:
@@ -250,9 +247,6 @@ def _silence() -> Iterator[None]:
             log.unlink(missing_ok=True)
 
 
-# --- a run
-
-
 @verb("""
 doctor run: Judge a run, finished or running, from its metrics and events: the same alerts as while
 training, with what they usually mean and what to try. Exits with 1 if one is active.
@@ -262,7 +256,6 @@ RUN
 
 examples:
   gsolve doctor run @last
-  gsolve doctor run a1b2 --json
 """)
 def doctor_run(args: Args) -> int:
     from gymnasium_solver.runs.alerts.alert import records
@@ -296,9 +289,6 @@ def doctor_run(args: Args) -> int:
     return 0 if healthy else 1
 
 
-# --- configs
-
-
 @verb("""
 check: Find every problem in every config: fields, values, wrappers and their options, plugins,
 observers, environment ids. Nothing is trained.
@@ -308,8 +298,7 @@ observers, environment ids. Nothing is trained.
 
 examples:
   gsolve check
-  gsolve check configs/My.yaml
-  gsolve check configs other/Mine.yaml --json
+  gsolve check configs other/Mine.yaml
 """)
 def check(args: Args) -> int:
     """Exit code 1 if there is a problem."""
@@ -366,8 +355,7 @@ is not installed are skipped.
 
 examples:
   gsolve smoke
-  gsolve smoke cartpole
-  gsolve smoke mujoco --jobs 4 --json
+  gsolve smoke mujoco --jobs 4
 """)
 def smoke(args: Args) -> int:
     from gymnasium_solver.backends.isolated import run_isolated

@@ -37,7 +37,6 @@ envs: List the environments that have configs; any other id of Gymnasium or EnvP
 examples:
   gsolve envs
   gsolve envs mujoco
-  gsolve envs --json
   gsolve envs show LunarLander-v3
   gsolve envs show CliffWalking-v1 --frame cliff.png
 """)
@@ -79,9 +78,6 @@ def print_environments(console: Console, found: list[EnvEntry]) -> None:
     console.print(f"\ngsolve envs show {found[0].env_id}", style=out.GREY)
 
 
-# --- one environment
-
-
 @verb("""
 envs show: Describe one environment: task, actions and observations by name, rewards, engine, what
 random actions score, its configs, and a frame.
@@ -93,8 +89,7 @@ ID               CartPole-v1, ALE/Pong-v5, my_module:MyEnv-v0
 
 examples:
   gsolve envs show LunarLander-v3
-  gsolve envs show Ant-v5 --frame ant.png
-  gsolve envs show my_module:MyEnv-v0 --json
+  gsolve envs show my_module:MyEnv-v0 --frame mine.png
 """)
 def show(args: Args) -> int:
     from gymnasium_solver.envs.sheet import env_facts, render_frame, save_png
@@ -257,9 +252,6 @@ def _end(value: Any, unbounded: str) -> str:
     return unbounded if value is None else value if isinstance(value, str) else f"{value:g}"
 
 
-# --- what random actions score
-
-
 @verb("""
 baselines: What uniformly random actions score in each environment that has a config. Normalised
 scores start there: 0 is random, 1 is solved. --measure plays the episodes again.
@@ -276,7 +268,6 @@ scores start there: 0 is random, 1 is solved. --measure plays the episodes again
 
 examples:
   gsolve baselines
-  gsolve baselines mujoco --json
   gsolve baselines cartpole --measure --episodes 200 --out random.json
 """)
 def baselines(args: Args) -> int:
@@ -351,9 +342,6 @@ def _settings_text(settings: dict[str, Any]) -> str:
             parts.append(f"{key}={f'({len(one)})' if isinstance(one, list | dict) else one}")
     text = ", ".join(parts)
     return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "…"
-
-
-# --- console games
 
 
 @verb("""

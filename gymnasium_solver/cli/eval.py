@@ -50,7 +50,7 @@ The run itself is not changed. Fields that only matter in training are refused.
 examples:
   gsolve eval @last
   gsolve eval a1b2/@best --episodes 100 --greedy
-  gsolve eval a1b2/50000 --seed val --json
+  gsolve eval a1b2/50000 --seed val
   gsolve eval @last --env-kwargs gravity=-5 --max-episode-steps 2000"""
 
 

@@ -212,7 +212,7 @@ RUN
 
 examples:
   gsolve repro @last
-  gsolve repro a1b2 --against c3d4 --json
+  gsolve repro a1b2 --against c3d4
 """)
 def repro(args: Args) -> int:
     from gymnasium_solver.experiments.pool import check_over

@@ -160,9 +160,6 @@ def _columns(listed: list[RunSummary]) -> dict[str, out.Column]:
     return made
 
 
-# --- one run
-
-
 @verb("""
 run: Show one run in detail.
 
@@ -176,7 +173,6 @@ RUN
 examples:
   gsolve run @last
   gsolve run @last --log 20
-  gsolve run a1b2 --json
   gsolve run @last --metrics approx_kl 'train/opt/loss/*'
   gsolve run @last --csv metrics.csv
 """)
@@ -270,9 +266,6 @@ def _show_metrics(args: Args, root: Path) -> None:
     print(f"{path}: {n_lines:,} rows")
 
 
-# --- what runs log
-
-
 @verb("""
 metrics: List the metrics that runs log: meaning, unit and which direction is better.
 <...> stands for any name; details are not in every row.
@@ -284,7 +277,6 @@ examples:
   gsolve metrics
   gsolve metrics kl
   gsolve metrics rollout/ep_rew_mean
-  gsolve metrics loss --json
 """)
 def metrics(args: Args) -> int:
     text = " ".join(args.filters)

@@ -86,9 +86,6 @@ def serve(settings: "Settings", port: int | None = None, *, page: str = "", open
     return 0
 
 
-# --- agents
-
-
 @verb("""
 mcp: Serve the Model Context Protocol, so that agents can train, watch, debug and compare.
 Without --http it talks over stdin and stdout; a client starts it.

@@ -53,9 +53,6 @@ def export(args: Args) -> None:
         out.show(f"the environment must apply these wrappers of the run: {names}", style="yellow")
 
 
-# --- the Hugging Face Hub
-
-
 @verb("""
 publish: Put a run on the Hugging Face Hub, in one commit: model card with the verdict, config,
 curves, video, metrics and the best checkpoint. Private unless --public is given. Host
@@ -203,9 +200,6 @@ def hub(args: Args) -> None:
     out.tell(args, data, *lines or [f"{repo} has no matching runs"])
 
 
-# --- other libraries
-
-
 @verb("""
 import-sb3: Turn a model of Stable-Baselines3 (PPO, A2C, DQN, SAC, TD3, DDPG with MLP policies,
 PPO, A2C and DQN with CNN policies) or of CleanRL (a .cleanrl_model file) into a run
@@ -301,9 +295,6 @@ def import_config(args: Args) -> None:
     for name, why in sorted(mapped.unmapped.items()):
         print(f"not translated: {name}: {why}", file=sys.stderr)
     print(f"{path}: gsolve train {path}:{found.algo_id}")
-
-
-# --- trackers
 
 
 @verb("""

@@ -327,9 +327,6 @@ def _running(search: "Search") -> Table:
     return table
 
 
-# --- the verbs within it
-
-
 @verb("""
 sweep show: Show a sweep: its trials, best first, and its result.
 

@@ -40,10 +40,12 @@ def test_a_seed_is_solved_by_its_held_out_test(
     assert learning.is_solved(run(score, threshold)) is solved
 
 
-def test_the_table_counts_solved_seeds_by_their_tests() -> None:
-    runs = [run(500.0), run(471.3, solved_env_steps=20_000)]
+def test_the_table_counts_solved_seeds_by_their_tests_and_tells_failures() -> None:
+    failed = {"config": "CartPole-v1:ppo", "seed": 3, "command": "gsolve train --seed 3"}
+    runs = [run(500.0), run(471.3, solved_env_steps=20_000), failed | {"error": "exit code 1"}]
     text = learning.markdown(harness.header("x") | {"runs": runs})
-    assert "| 475 | 1 of 2 | 9,000 |" in text
+    assert "| 475 | 1 of 3 | 9,000 |" in text
+    assert "--seed 3: exit code 1" in text
 
 
 @pytest.mark.parametrize(

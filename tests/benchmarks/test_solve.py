@@ -1,7 +1,6 @@
 """Shell to solved: one rule for all, peers stopped in time, and bounds told as bounds."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,11 +92,6 @@ def test_a_bound_is_told_as_one() -> None:
     assert "| 1 of 1 | 5,000 | 20.0 | 0.5 | – | 5.0 |" in text
     assert "| 0 of 1 | – | > 32.0 | 0.5 | – | > 8.0 |" in text
     assert "- rejax, CartPole-v1: x" in text
-
-
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    solve.draw([row(OURS, 4.0), row(SB3, 20.0, False)], tmp_path / "solve.png")
-    assert (tmp_path / "solve.png").read_bytes().startswith(b"\x89PNG")
 
 
 def make_goal(means: dict[int, list[float]], **more: Any) -> tuple[goal.Goal, list[int]]:

@@ -119,16 +119,17 @@ def test_speed_counts_from_the_first_row_after_the_warm_up() -> None:
     assert libraries.rate(times, 500) is None
 
 
-def fake_sides(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Runs that cost nothing; the list that is given back fills with who ran."""
-    order: list[str] = []
+def fake_sides(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None, bool]]:
+    """Runs that cost nothing; the list that is given back fills with who ran, with how many threads
+    and whether on one core."""
+    order: list[tuple[str, int | None, bool]] = []
 
     def ours(config: str, how: How, *flags: str, warm_steps: int) -> dict[str, Any]:
-        order.append(OURS)
+        order.append((OURS, how.n_threads, how.core is not None))
         return {"steps_per_s": 100.0, "wall_s": 1.0, "env_steps": 10, "threads": 1}
 
     def theirs(peer: Peer, task: str, how: How, *flags: str) -> dict[str, Any]:
-        order.append(peer.name)
+        order.append((peer.name, how.n_threads, how.core is not None))
         return {"steps_per_s": 50.0, "wall_s": 1.0, "env_steps": 10, "threads": how.n_threads}
 
     monkeypatch.setattr(training, "run_ours", ours)
@@ -144,7 +145,9 @@ def test_sides_take_turns_in_alternating_order(monkeypatch: pytest.MonkeyPatch) 
     turns = [turn for turn in turns for _ in training.THREADING]
     forth = [who for turn in turns for who in turn]
     back = [who for turn in turns for who in reversed(turn)]
-    assert order == forth + back
+    assert [who for who, *_ in order] == forth + back
+    for name in {OURS, *training.CASES["ppo"].tasks}:  # its own threads, and one
+        assert {tuple(how) for who, *how in order if who == name} == {(None, False), (1, True)}
     assert {row["algo"] for row in rows} == {"ppo", "dqn", "sac"}
 
 
@@ -197,51 +200,6 @@ def test_the_table_does_without_a_peer_and_tells_why() -> None:
     assert text.count("sbx, DQN CartPole-v1: no wheel") == 1
 
 
-def test_default_threads_are_told_where_known() -> None:
-    rows = [
-        row(OURS, 0, 9.0, threading="default"),
-        row("SB3", 0, 3.0, threading="default", threads=None),
-    ]
-    text = told(rows)
-    assert "| gymnasium-solver | its default: 1 |" in text
-    assert "| SB3 | its default |" in text
-
-
-def test_each_side_runs_with_its_own_threads_and_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, int | None, bool]] = []
-
-    def ours(config: str, how: How, *flags: str, warm_steps: int = 0) -> dict[str, Any]:
-        seen.append((OURS, how.n_threads, how.core is not None))
-        return {}
-
-    def theirs(peer: Peer, task: str, how: How, *flags: str) -> dict[str, Any]:
-        seen.append((peer.name, how.n_threads, how.core is not None))
-        return {}
-
-    monkeypatch.setattr(training, "run_ours", ours)
-    monkeypatch.setattr(training, "run_peer", theirs)
-    monkeypatch.setattr(training, "find", lambda name, options: Peer(name, "python", {}))
-    rows = training.measure(QUICK)
-    everyone = [OURS, *training.CASES["ppo"].tasks]
-    for name in everyone:
-        assert {(n, pinned) for who, n, pinned in seen if who == name} == {(None, False), (1, True)}
-    of_ppo = [row for row in rows if (row["algo"], row["repeat"]) == ("ppo", 0)]
-    assert [row["who"] for row in of_ppo if row["threading"] == "one"] == everyone
-
-
 def test_compiled_programs_count_as_our_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gymnasium_solver.training.threads.cpu_share", lambda: 2)
     assert libraries.most_threads(PPO) == 2
-
-
-def test_compilation_is_told_apart() -> None:
-    rows = [row(OURS, 0, 9.0, algo="ppo"), row(REJAX, 0, 3.0, algo="ppo", compile_s=4.25)]
-    text = told(rows)
-    assert "| 3 | – | – | 1 | 9.0 | 4.2 |" in text
-    assert "| 9 | – | – | 3.00 | 9.0 | – |" in text
-
-
-def test_the_picture_is_drawn(tmp_path: Path) -> None:
-    rows = [row(who, 0, 9.0, threading="default") for who in (OURS, SB3)]
-    training.draw(rows, tmp_path / "new/training.png")
-    assert (tmp_path / "new/training.png").read_bytes().startswith(b"\x89PNG")

@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from docs.terminal_screen import Screen
 from gymnasium_solver.cli import display as display_module
 from gymnasium_solver.cli.dashboard import frame
-from gymnasium_solver.cli.display import Display, SteadyLive, pause_after
+from gymnasium_solver.cli.display import Display, SteadyLive
 from gymnasium_solver.cli.live_state import Pace, State
 from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.training import activity as activity_module
@@ -125,39 +125,14 @@ def test_what_matters_is_there_at_the_usual_sizes(width: int, height: int) -> No
     state = trained()
     keys_of(state)
     text = text_of(state, width, height)
+    titles = re.findall(r"(?m)^│ (train|val|learn|hp) ", text)
+    assert titles == ["train", "val", "learn", "hp"][: 4 if height > 24 else 3], "each once"
     assert re.search(r"val +ep_rew/mean +500\.0 +★ 500\.0", text)
-    assert "seed 1154293847" in text, "not cut"
-    assert "message 40" in text
-    assert "message 30" in text
-    assert "env 31 %" in text
-    assert "eval 6 %" in text
-    assert "policy/entropy" in text
-    assert "value/explained_var" in text
-    assert "ppo/approx_kl" in text
-    assert "c checkpoint · e evaluate · p pause · q save and stop · h help" in text
+    for part in ("seed 1154293847", "message 40", "message 30", "env 31 %", "eval 6 %",
+                 "policy/entropy", "ppo/approx_kl", "c checkpoint · e evaluate"):  # fmt: skip
+        assert part in text
     assert re.search("[▁▂▃▄▅▆▇]{8}", text)
     assert "…" not in text
-    if height > 24:
-        assert "policy_lr" in text
-        assert "loss/total" in text
-
-
-def test_groups_are_named_once_and_stand_in_order() -> None:
-    lines = text_of(trained()).splitlines()
-    titles = [m[1] for line in lines if (m := re.match(r"│ (train|val|learn|hp) ", line))]
-    assert titles == ["train", "val", "learn", "hp"]
-
-
-def test_epochs_have_a_total_only_where_they_are_the_budget() -> None:
-    for max_env_steps, shown in ((TOTAL, "epoch 40 "), (None, "epoch 40 / 79 ")):
-        assert shown in text_of(trained(max_env_steps=max_env_steps))
-
-
-def test_scores_have_the_decimals_of_the_threshold() -> None:
-    state = make_state(threshold=0.7)
-    for mean in (0.0032, 0.74):
-        state.add_value("val/roll/ep_rew/mean", mean)
-    assert re.search(r"ep_rew/mean +0\.740 +★ 0\.740", text_of(state))
 
 
 def test_a_long_rollout_is_seen_to_move(now: list[float]) -> None:
@@ -254,32 +229,23 @@ def test_requests_by_key_are_shown_until_they_are_met() -> None:
     assert "message 40" not in text_of(state)
     keys.press("h")
     assert "message 40" in text_of(state)
+    keys.press("v")
+    assert not state.control.wants_video, "nothing records videos"
+    state.control.can_record_video = True
+    keys.press("v")
+    assert state.control.wants_video
+    assert "v video" in text_of(state)
+    assert shown.pop() == "a video of the next evaluation will be recorded"
+    state.activity.begin_evaluation("evaluating", 3)
+    keys.press("e")
+    assert not state.control.wants_evaluation
+    assert shown.pop() == "this policy is being evaluated now"
+    state.activity.begin("collecting")
     keys.press("x")
     keys.press("q")
     assert state.control.stop_reason == "q was pressed"
     assert state.requests()[0].startswith("saves and stops after this epoch")
     assert shown == []
-
-
-def test_an_evaluation_that_is_under_way_is_not_asked_for_again() -> None:
-    state = trained()
-    shown: list[str] = []
-    state.activity.begin_evaluation("evaluating", 3)
-    keys_of(state, shown).press("e")
-    assert not state.control.wants_evaluation
-    assert shown == ["this policy is being evaluated now"]
-
-
-def test_the_key_for_videos_is_there_when_something_records_them() -> None:
-    state = trained()
-    keys = keys_of(state)
-    keys.press("v")
-    assert not state.control.wants_video
-    assert "v video" not in text_of(state)
-    state.control.can_record_video = True
-    keys.press("v")
-    assert state.control.wants_video
-    assert "v video" in text_of(state)
 
 
 def test_an_alert_marks_its_row_until_it_is_over() -> None:
@@ -372,12 +338,6 @@ def test_pace_is_that_of_the_recent_past() -> None:
     assert len(pace._samples) <= Pace.SAMPLES + 2
 
 
-def test_drawing_is_paced_by_its_cost_but_at_least_once_a_second() -> None:
-    assert pause_after(0.0) == 1 / 8
-    assert pause_after(0.004) == pytest.approx(0.4)
-    assert pause_after(1.0) < 1.0
-
-
 def test_a_long_message_is_wrapped_and_never_cut_in_the_middle() -> None:
     state = trained()
     text = " ".join(f"word{i}" for i in range(25))
@@ -429,22 +389,11 @@ def test_a_signal_wakes_the_display_at_once(monkeypatch: pytest.MonkeyPatch) -> 
     try:
         os.kill(os.getpid(), signal.SIGTERM)
         assert ticked.wait(10)
-        assert state.signal == "SIGTERM"
+        assert state.requests()[0].startswith("SIGTERM: saves and stops after this epoch")
     finally:
         display.stop()
         signal.signal(signal.SIGTERM, former)
     assert signal.set_wakeup_fd(-1) == -1, "given back"
-
-
-def test_a_signal_is_told_before_the_loop_has_noted_it() -> None:
-    state = trained()
-    state.note_signal("SIGINT")
-    assert state.requests() == [], "outside of the loop it ends the program"
-    state.activity.takes_signals = True
-    state.note_signal("SIGWINCH")
-    assert state.requests() == []
-    state.note_signal("SIGINT")
-    assert state.requests()[0].startswith("Ctrl-C: saves and stops after this epoch")
 
 
 def test_a_thread_that_fails_keeps_its_error() -> None:

@@ -81,13 +81,17 @@ cli.entry()
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, {"ONEDNN_JIT_PROFILE": "0"}),
-        ({"ONEDNN_JIT_PROFILE": "6"}, {"ONEDNN_JIT_PROFILE": "6"}),
-        ({"DNNL_JIT_PROFILE": "2"}, {"DNNL_JIT_PROFILE": "2"}),
+        ({}, {"ONEDNN_JIT_PROFILE": "0", "GOMP_SPINCOUNT": "300"}),
+        ({"ONEDNN_JIT_PROFILE": "6"}, {"ONEDNN_JIT_PROFILE": "6", "GOMP_SPINCOUNT": "300"}),
+        ({"DNNL_JIT_PROFILE": "2"}, {"DNNL_JIT_PROFILE": "2", "GOMP_SPINCOUNT": "300"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"ONEDNN_JIT_PROFILE": "0", "GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"ONEDNN_JIT_PROFILE": "0", "OMP_WAIT_POLICY": "active"}),
     ],
 )
-def test_the_command_leaves_no_perf_maps_unless_asked_to(monkeypatch, given, expected):
-    names = ("ONEDNN_JIT_PROFILE", "DNNL_JIT_PROFILE")
+def test_no_perf_maps_and_idle_threads_that_sleep_unless_told_otherwise(
+    monkeypatch, given, expected
+):
+    names = ("ONEDNN_JIT_PROFILE", "DNNL_JIT_PROFILE", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     for name in names:
         monkeypatch.delenv(name, raising=False)
     for name, value in given.items():
@@ -96,26 +100,6 @@ def test_the_command_leaves_no_perf_maps_unless_asked_to(monkeypatch, given, exp
     with pytest.raises(SystemExit) as stopped:
         cli.entry()
     assert stopped.value.code == 0
-    assert {name: os.environ[name] for name in names if name in os.environ} == expected
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, {"GOMP_SPINCOUNT": "300"}),
-        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
-        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
-    ],
-)
-def test_the_command_lets_idle_threads_sleep_unless_told_otherwise(monkeypatch, given, expected):
-    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
-    for name in names:
-        monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["gsolve", "--version"])
-    with pytest.raises(SystemExit):
-        cli.entry()
     assert {name: os.environ[name] for name in names if name in os.environ} == expected
 
 
@@ -143,25 +127,11 @@ def test_help_names_every_verb_and_each_has_a_module_and_help(capsys):
     assert cli.main(["help", "train"]) == 0
 
 
-def test_what_is_not_there_yet_is_no_verb():
-    assert set(cli.NOT_YET).isdisjoint(cli.verb_names())
-
-
-def test_python_m_is_gsolve():
-    command = [sys.executable, "-m", "gymnasium_solver", "trian"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "Did you mean: gsolve train?" in done.stderr
-
-
-def test_version(capsys):
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"gymnasium-solver {gymnasium_solver.__version__}\n"
-
-
 def test_nothing_typed_is_help_and_2(capsys):
     assert cli.main([]) == 2
     assert "gsolve train CartPole-v1:ppo" in capsys.readouterr().err
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"gymnasium-solver {gymnasium_solver.__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_dry_run_of_a_wandb_file(runs: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["sweep"], "no config or file given"),
+        (["sweep"], "no target given"),
         (["sweep", "CartPole-v1:ppo", "--param", "polcy_lr=0..1"], "Did you mean policy_lr?"),
         (["sweep", "CartPole-v1:ppo", "--param", "n_epochs=0.5..2.5"], "a whole number"),
         (["sweep", "CartPole-v1:ppo", "--param", "env_kwargs"], "has no range of its own"),
