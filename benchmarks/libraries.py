@@ -6,26 +6,30 @@ run_ours("CartPole-v1:ppo", How(seed=1), "--max-env-steps=50000")
 """
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.bench.harness import (
     GSOLVE,
     FailedProcess,
     Options,
-    can_pin,
     say,
     spread,
     timed,
 )
+from gymnasium_solver.chart_style import COLOURS, GREY
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.query import get_metrics
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.threads import pick_compiled_threads, pick_threads
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 OURS, SB3, SBX, REJAX, CLEANRL = "gymnasium-solver", "SB3", "sbx", "rejax", "CleanRL"
 # The module that runs a peer, and its first arguments; rejax has its own Python environment.
@@ -162,6 +166,34 @@ def ratio(
 
 def threads_text(runs: Sequence[dict[str, Any]]) -> str:
     if runs[0]["threading"] == "one":
-        return "1, on one core" if can_pin() else "1"
+        return "1, on one core" if hasattr(os, "sched_setaffinity") else "1"
     known = sorted({row["threads"] for row in runs} - {None})
     return "its default" + (": " + ", ".join(map(str, known)) if known else "")
+
+
+def bars(
+    ax: "Axes",
+    labels: Sequence[str],
+    values: Sequence[float],
+    texts: Sequence[str],
+    *,
+    ours: str,
+    title: str,
+    n_slots: int,
+) -> None:
+    """Horizontal bars, the first on top, ours in colour, each labelled with its value.
+
+    With the same `n_slots` the bars of all panels have the same height.
+    """
+    colours = [COLOURS[0] if label == ours else GREY for label in labels]
+    ax.barh(range(len(labels)), values, color=colours, height=0.62)
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set_ylim(n_slots - 0.5, -0.5)
+    ax.set_title(title, loc="left", fontsize=11, fontweight="bold")
+    ax.grid(False)
+    ax.set_xticks([])
+    ax.spines["bottom"].set_visible(False)
+    ax.tick_params(axis="y", length=0)
+    for i, (value, text) in enumerate(zip(values, texts, strict=True)):
+        ax.annotate(text, (value, i), (4, 0), textcoords="offset points", va="center", fontsize=9)
+    ax.set_xlim(0, 1.28 * max(values, default=1.0))

@@ -26,12 +26,22 @@ from benchmarks.libraries import (
     SB3,
     SBX,
     How,
+    bars,
     find,
     run_ours,
     run_peer,
     take_turns,
 )
-from gymnasium_solver.bench.harness import GSOLVE, Options, say, spread, table, timed
+from gymnasium_solver.bench.harness import (
+    GSOLVE,
+    Options,
+    figure,
+    save_figure,
+    say,
+    spread,
+    table,
+    timed,
+)
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.errors import GsolveError
 
@@ -203,8 +213,6 @@ def times_ours(group: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]]) 
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    from gymnasium_solver.bench.pictures import bars, figure, save
-
     done = [row for row in rows if "error" not in row]
     peers = {row["env_id"] for row in done if row["who"] != OURS}
     envs = [env_id for env_id in CASES if env_id in peers]
@@ -233,4 +241,4 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
         texts = [f"{more_than(runs[who])}{medians[who]:.1f} s" for who in order]
         values = [medians[who] for who in order]
         bars(ax, order, values, texts, ours=OURS, title=env_id, n_slots=slots[i // n_columns])
-    save(drawn, path, "From the shell to solved, seconds (shorter is better)")
+    save_figure(drawn, path, "From the shell to solved, seconds (shorter is better)")

@@ -26,6 +26,7 @@ from benchmarks.libraries import (
     SB3,
     SBX,
     How,
+    bars,
     find,
     ratio,
     run_ours,
@@ -34,7 +35,7 @@ from benchmarks.libraries import (
     threads_text,
 )
 from benchmarks.peers.zoo import WARM_STEPS
-from gymnasium_solver.bench.harness import Options, cores, say, spread, table
+from gymnasium_solver.bench.harness import Options, cores, figure, save_figure, say, spread, table
 
 THREADING = {"default": None, "one": 1}
 
@@ -153,8 +154,6 @@ def _cells(group: Sequence[dict[str, Any]], runs: Sequence[dict[str, Any]]) -> t
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    from gymnasium_solver.bench.pictures import bars, figure, save
-
     done = [r for r in rows if r.get("steps_per_s") and r["threading"] == "default"]
     algos = [algo for algo in CASES if any(row["algo"] == algo for row in done)]
     n_slots = max(len({row["who"] for row in done if row["algo"] == algo}) for algo in algos)
@@ -169,4 +168,4 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
         values = [medians[who] for who in order]
         texts = [f"{value:,.0f}" for value in values]
         bars(ax, order, values, texts, ours=OURS, title=CASES[algo].title, n_slots=n_slots)
-    save(drawn, path, "Training, env steps a second (same work, default threads)")
+    save_figure(drawn, path, "Training, env steps a second (same work, default threads)")

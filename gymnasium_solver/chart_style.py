@@ -4,6 +4,7 @@ from typing import Any
 
 # Okabe and Ito's palette: distinguishable with every common form of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY = "#9A9A9A"
 STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 11,

@@ -17,10 +17,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import psutil
+
+from gymnasium_solver.chart_style import STYLE
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_CHECKOUT = (ROOT / "benchmarks/training.py").exists()  # not in an installed wheel
@@ -140,10 +146,6 @@ def cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def can_pin() -> bool:
-    return hasattr(os, "sched_setaffinity")
-
-
 def machine() -> dict[str, Any]:
     load = os.getloadavg() if hasattr(os, "getloadavg") else None
     return {
@@ -193,17 +195,11 @@ def _commit() -> str | None:
     return head.stdout.strip() + ("+changes" if changed else "")
 
 
-# --- statistics
-
-
 def spread(values: Sequence[float], digits: int = 0) -> str:
     """Median and range over repeats: `1,600 (1,580–1,640)`."""
     low, high = min(values), max(values)
     text = f"{np.median(values):,.{digits}f}"
     return text if len(values) == 1 else f"{text} ({low:,.{digits}f}–{high:,.{digits}f})"
-
-
-# --- output
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -268,3 +264,27 @@ def earlier(folder: Path, name: str, result: Mapping[str, Any]) -> dict[str, Any
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def figure(
+    n_rows: int, n_columns: int, size: tuple[float, float], **options: Any
+) -> "tuple[Figure, list[Axes]]":
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    with matplotlib.rc_context(STYLE):
+        drawn, axes = pyplot.subplots(
+            n_rows, n_columns, figsize=size, layout="constrained", squeeze=False, **options
+        )
+    return drawn, list(axes.flat)
+
+
+def save_figure(drawn: "Figure", path: Path, title: str) -> None:
+    from matplotlib import pyplot
+
+    drawn.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=12)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn.savefig(path)
+    pyplot.close(drawn)

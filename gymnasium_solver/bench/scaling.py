@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gymnasium_solver.bench.harness import Options, say, spread, table
+from gymnasium_solver.bench.harness import Options, figure, save_figure, say, spread, table
+from gymnasium_solver.chart_style import COLOURS, GREY
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -119,15 +120,13 @@ def sections(result: dict[str, Any]) -> list[str]:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    from gymnasium_solver.bench.pictures import BLUE, GREY, figure, save
-
     drawn, axes = figure(1, len(SWEEPS), (11, 3.6), sharey=True)
     for ax, (sweep, (title, _)) in zip(axes, SWEEPS.items(), strict=True):
         rows = [row for row in result["rows"] if row["sweep"] == sweep]
         x = [row["x"] for row in rows]
         curves = (
             ("collect_steps_per_s", GREY, "acting and stepping"),
-            ("steps_per_s", BLUE, "training"),
+            ("steps_per_s", COLOURS[0], "training"),
         )
         for name, colour, label in curves:
             values = [np.asarray(row[name]) for row in rows]
@@ -141,4 +140,4 @@ def draw(result: dict[str, Any], path: Path) -> None:
         ax.set_title(title, loc="left", fontsize=11, fontweight="bold")
     axes[0].set_ylabel("env steps per second")
     axes[0].legend(fontsize=9, loc="upper left", frameon=False)
-    save(drawn, path, "PPO on CartPole-v1: env steps per second")
+    save_figure(drawn, path, "PPO on CartPole-v1: env steps per second")

@@ -7,7 +7,6 @@ The clock runs in the process that starts the command, until its first line of o
 import subprocess
 import tempfile
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from gymnasium_solver.bench.harness import (
@@ -21,43 +20,28 @@ from gymnasium_solver.bench.harness import (
 )
 
 TINY = ("--max-env-steps=64", "--eval-freq-epochs=0", "--seed=1", "-q")
-
-
-@dataclass(frozen=True)
-class Case:
-    title: str
-    args: tuple[str, ...]
-    limit_s: float
-
-
-CASES = (
-    Case("gsolve --help", ("--help",), 0.3),
-    Case(
-        "gsolve train, first env step, without EnvPool",
-        ("train", "CartPole-v1:ppo", "--vectorization-mode=vector", *TINY),
+TRAIN = ("train", "CartPole-v1:ppo", *TINY)
+CASES = {  # the arguments, and the limit in seconds
+    "gsolve --help": (("--help",), 0.3),
+    "gsolve train, first env step, without EnvPool": (
+        (*TRAIN, "--vectorization-mode=vector"),
         3.0,
     ),
-    Case(
-        "gsolve train, first env step, with EnvPool",
-        ("train", "CartPole-v1:ppo", "--vectorization-mode=envpool", *TINY),
-        4.5,
-    ),
-)
+    "gsolve train, first env step, with EnvPool": ((*TRAIN, "--vectorization-mode=envpool"), 4.5),
+}
 
 
 def measure(options: Options) -> list[dict[str, Any]]:
     """One row per command; all take turns in each repeat, after one that warms the caches."""
     n_repeats = 1 if options.quick else max(5, options.repeats)
-    seconds: dict[str, list[float]] = {case.title: [] for case in CASES}
+    seconds: dict[str, list[float]] = {title: [] for title in CASES}
     say(f"startup: {len(CASES)} commands, {n_repeats} times each")
-    for repeat in range(n_repeats + 1):
-        for case in CASES:
-            took_s = first_line_s(case.args)
-            if repeat:
-                seconds[case.title].append(took_s)
+    for _ in range(n_repeats + 1):
+        for title, (args, _) in CASES.items():
+            seconds[title].append(first_line_s(args))
     return [
-        {"command": case.title, "limit_s": case.limit_s, "seconds": seconds[case.title]}
-        for case in CASES
+        {"command": title, "limit_s": limit_s, "seconds": seconds[title][1:]}
+        for title, (_, limit_s) in CASES.items()
     ]
 
 

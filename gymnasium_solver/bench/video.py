@@ -6,7 +6,6 @@ settings take turns in each repeat. Training time ends before the run waits for 
 
 import json
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,16 @@ import numpy as np
 from gymnasium_solver.bench.harness import GSOLVE, Options, say, spread, table, timed
 
 WHEN = ("off", "best", "every_eval")
-
-
-@dataclass(frozen=True)
-class Case:
-    config: str
-    env_steps: int
-
-
-CASES = (Case("CartPole-v1:ppo", 300_000), Case("LunarLander-v3:ppo", 150_000))
-QUICK = (Case("CartPole-v1:ppo", 4_000),)
+ENV_STEPS = {"CartPole-v1:ppo": 300_000, "LunarLander-v3:ppo": 150_000}
+QUICK = {"CartPole-v1:ppo": 4_000}
 
 
 def measure(options: Options) -> list[dict[str, Any]]:
     """One row per config and setting."""
-    cases = QUICK if options.quick else CASES
     rows: list[dict[str, Any]] = [
-        {"config": case.config, "env_steps": case.env_steps, "video": when}
+        {"config": config, "env_steps": env_steps, "video": when}
         | {"training_s": [], "whole_s": [], "n_videos": [], "others_cores": 0.0}
-        for case in cases
+        for config, env_steps in (QUICK if options.quick else ENV_STEPS).items()
         for when in WHEN
     ]
     say(f"video: {len(rows)} runs, {options.repeats} times each")

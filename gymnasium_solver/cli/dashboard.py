@@ -56,7 +56,9 @@ def frame(state: State, width: int, height: int | None = None) -> list[Line]:
     """All lines, inside a border, exactly `width` wide and at most `height` high."""
     inner = width - 4
     room = most = 10_000 if height is None else max(0, height - 2)
-    head, progress = _header(state, inner, room), _progress(state, inner, room)
+    headers = state.header if room >= 16 else state.header[:1] if room >= 10 else []
+    head = [_parts(key, [(text, "none") for text in parts], inner) for key, parts in headers]
+    progress = _progress(state, inner, room)
     bottom = _bottom(state, inner, room)
     room -= len(head) + len(progress) + len(bottom)
     table = table_lines(state, inner, room)
@@ -120,11 +122,6 @@ def _parts(label: str, parts: Sequence[Span], width: int) -> Line:
             break
         line += added
     return line
-
-
-def _header(state: State, width: int, room: int) -> list[Line]:
-    shown = state.header if room >= 16 else state.header[:1] if room >= 10 else []
-    return [_parts(key, [(text, "none") for text in parts], width) for key, parts in shown]
 
 
 # --- progress
@@ -201,7 +198,8 @@ def table_lines(state: State, width: int, room: int) -> list[Line]:
     group = ""
     for name in sorted(known, key=PLACES.__getitem__):
         title = GROUPS[describe(name).group]
-        alert = None if state.ended else state.alert_of(name)
+        active = [alert for alert in state.alerts.values() if alert.metric == name]
+        alert = active[0] if active and not state.ended else None
         label = name.removeprefix(describe(name).group + "/")
         lines.append(
             [

@@ -136,15 +136,14 @@ class Display:
     def tick(self) -> None:
         with OUTPUT:
             self._on_tick()
-            if self._live is not None and not self._is_in_background():
+            if self._live is None:
+                return
+            try:  # after `&` or `bg` drawing would disturb what is typed into the shell
+                is_away = is_in_background(self._console.file.fileno())
+            except (OSError, ValueError):  # not a file
+                is_away = False
+            if not is_away:
                 self._live.refresh()
-
-    def _is_in_background(self) -> bool:
-        """After `&` or `bg`: drawing would disturb what is typed into the shell."""
-        try:
-            return is_in_background(self._console.file.fileno())
-        except (OSError, ValueError):  # not a file
-            return False
 
     def _wait(self, pause_s: float) -> None:
         """Until the time is over, a key is pressed or a signal arrives."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium_solver.cli import many
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb
+from gymnasium_solver.cli.train import saves_at_sigterm
 from gymnasium_solver.experiments import experiment as folders
 from gymnasium_solver.experiments.experiment import Progress, counts, status_of
 from gymnasium_solver.printable import printable
@@ -164,13 +165,8 @@ examples:
   gsolve benchmark benchmarks/classics.yaml --jobs 2
   gsolve benchmark benchmarks/classics.yaml --table -o benchmarks/results
 """)
+@saves_at_sigterm
 def benchmark(args: Args) -> int:
-    from gymnasium_solver.cli.train import unless_terminated
-
-    return unless_terminated("benchmark", lambda: _benchmark(args))
-
-
-def _benchmark(args: Args) -> int:
     from gymnasium_solver.experiments import benchmark as declared_ones
 
     declared = declared_ones.read_benchmark(Path(args.file))

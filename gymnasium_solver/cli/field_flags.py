@@ -47,7 +47,10 @@ def field_verb(text: str, hidden: str = "", *, target_help: bool = False) -> Cal
     """Declare a verb that takes fields. `text`: its help, as printed. `hidden`: flags that the help
     does not tell of. `target_help`: the verb itself answers --help after a target."""
     name = text.split()[2]  # usage: gsolve NAME
-    OWN[name] = own_flags(text, hidden)
+    section = text.partition("\nflags:\n")[2].partition("\n\n")[0]
+    lines = re.sub("^  ", "", section, flags=re.MULTILINE)
+    found = [*declared(lines), *declared("-h, --help\n" + hidden)]
+    OWN[name] = {flag: one for one in found for flag in one.names if one.names[0].islower()}
 
     def declare(work: Work) -> Verb:
         def run(argv: Sequence[str]) -> int:
@@ -63,19 +66,12 @@ def field_verb(text: str, hidden: str = "", *, target_help: bool = False) -> Cal
     return declare
 
 
-def own_flags(text: str, hidden: str = "") -> dict[str, Declared]:
-    """The flags that a help declares, by each of their names."""
-    section = text.partition("\nflags:\n")[2].partition("\n\n")[0]
-    lines = re.sub("^  ", "", section, flags=re.MULTILINE)
-    found = [*declared(lines), *declared("-h, --help\n" + hidden)]
-    return {name: one for one in found for name in one.names if one.names[0].islower()}
-
-
 def read_fields(verb: str, argv: Sequence[str]) -> Args:
     """Split a command line into words, the verb's own flags, and flags of fields, which are not
     checked against a config yet."""
     own = OWN[verb]
-    args = Args(words=[], fields={}, spelled={}, own=list(own), command=["gsolve", verb, *argv])
+    args = Args(words=[], fields={}, spelled={}, own=list(own), verb=verb)
+    args.command = ["gsolve", verb, *argv]
     for one in own.values():
         setattr(args, one.dest, {NONE: False, MANY: [], REPEATED: []}.get(one.arity))
     todo = list(argv)
@@ -152,8 +148,8 @@ def target_of(args: Args) -> str | None:
 def needed_target(args: Args) -> str:
     """The name of the config; UsageError if there is none."""
     if (target := target_of(args)) is None:
-        verb = " ".join(args.command[:2])
-        raise UsageError(f"no target given, for example: {verb} CartPole-v1:ppo. See {verb} --help")
+        example = f"gsolve {args.verb} CartPole-v1:ppo"
+        raise UsageError(f"no target given, for example: {example}. See gsolve {args.verb} --help")
     return target
 
 

@@ -70,6 +70,7 @@ class Args(argparse.Namespace):
     its values, `spelled` these flags as they were written, `own` the flags of the verb, and
     `command` is all of it."""
 
+    verb: str
     words: list[str]
     fields: dict[str, list[str]]
     spelled: dict[str, str]
@@ -224,7 +225,8 @@ class Parser(argparse.ArgumentParser):
             one.add_to(self)
 
     def read(self, argv: Sequence[str]) -> Args:
-        words = [_kebab_token(token) for token in argv]
+        # Kebab or snake case: the name of a flag, not its value.
+        words = [re.sub("^--[^=]*", lambda name: name[0].replace("_", "-"), word) for word in argv]
         args, extra = self.parse_known_args(words, Args())
         if extra and not any(word.startswith("-") for word in extra):
             # Words after a flag, which argparse takes only in this mode: set RUN --at 5 FIELD=VALUE
@@ -253,13 +255,6 @@ def _plain(message: str) -> str:
     return message
 
 
-def _kebab_token(token: str) -> str:
-    if not token.startswith("--"):
-        return token
-    name, equals, value = token.partition("=")
-    return name.replace("_", "-") + equals + value
-
-
 def unknown_flag(given: str, flags: Iterable[str], prog: str) -> str:
     """The message for an unknown flag or an unexpected word."""
     if not given.startswith("-"):
@@ -285,7 +280,9 @@ def verb(text: str) -> Callable[[Work], Verb]:
 
     def declare(work: Work) -> Verb:
         def run(argv: Sequence[str]) -> int:
-            return work(Parser(name, text).read(argv)) or 0
+            args = Parser(name, text).read(argv)
+            args.verb = name
+            return work(args) or 0
 
         VERBS[name] = run
         return run

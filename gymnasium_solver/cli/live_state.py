@@ -228,10 +228,6 @@ class State:
             left = min(left, self.max_env_steps - self.env_steps)
         return max(0, left) / speed
 
-    def alert_of(self, metric: str) -> "Alert | None":
-        """The active alert about a metric."""
-        return next((a for a in self.alerts.values() if a.metric == metric), None)
-
     # --- in words
 
     def doing(self) -> list[str]:
@@ -269,20 +265,17 @@ class State:
         if not wishes:
             return []
         by = "" if stop_signal is None else f"{STOP_SIGNALS[stop_signal]}: "
-        lines = [f"{by}{' and '.join(wishes)} after {self._the_next_gap()}"]
+        gap = "this evaluation"  # when the loop looks at requests
+        if a.phase not in ("evaluating", "testing"):
+            left_s = self.epoch_remaining_s()
+            is_long = left_s is not None and left_s >= 1
+            gap = "this epoch" + (f", in about {out.duration(left_s)}" if is_long else "")
+        lines = [f"{by}{' and '.join(wishes)} after {gap}"]
         if stop_signal is not None:
             lost = max(0, self.env_steps - a.saved_steps)
             again = "Ctrl-C again" if stop_signal == "SIGINT" else "a second signal"
             lines.append(f"{again}: stops at once and loses the last {lost:,} env steps")
         return lines
-
-    def _the_next_gap(self) -> str:
-        """When the loop looks at requests."""
-        if self.activity.phase in ("evaluating", "testing"):
-            return "this evaluation"
-        left_s = self.epoch_remaining_s()
-        when = f", in about {out.duration(left_s)}" if left_s is not None and left_s >= 1 else ""
-        return f"this epoch{when}"
 
 
 def plural(word: str, n: int) -> str:

@@ -237,37 +237,23 @@ def help_text() -> str:
 
 def entry() -> NoReturn:
     """Run the command line of this process and exit with its code."""
-    disable_perf_maps()
-    let_idle_threads_sleep()
-    collect_garbage_rarely()
+    prepare_process()
     code = main()
     gc.freeze()  # the process ends: a last search through all that was imported frees nothing
     sys.exit(code)
 
 
-def collect_garbage_rarely() -> None:
-    """Let more objects come into being before Python looks for garbage among them.
-
-    An import of torch makes hundreds of thousands of objects that all stay. Looking through them
-    again and again takes a tenth of its time."""
+def prepare_process() -> None:
+    """Settings of a process of the command; values that the user has set stay."""
+    # An import of torch makes hundreds of thousands of objects that all stay. Looking through them
+    # for garbage again and again takes a tenth of its time.
     gc.set_threshold(OBJECTS_BEFORE_GARBAGE, *gc.get_threshold()[1:])
-
-
-def disable_perf_maps() -> None:
-    """Keep oneDNN, torch's CPU kernels, from leaving a perf-PID.map in the temp folder.
-
-    On aarch64 it writes one per process for Linux perf by default. 0 switches that off (oneDNN's
-    guide, "Profiling oneDNN Performance"); a value that the user has set stays."""
+    # On aarch64 oneDNN, torch's CPU kernels, leaves a perf-PID.map per process in the temp folder
+    # for Linux perf. 0 switches that off (oneDNN's guide, "Profiling oneDNN Performance").
     if not os.environ.keys() & {"ONEDNN_JIT_PROFILE", "DNNL_JIT_PROFILE"}:
         os.environ["ONEDNN_JIT_PROFILE"] = "0"
-
-
-def let_idle_threads_sleep() -> None:
-    """Limit how long torch's OpenMP threads spin while they wait for each other.
-
-    By default they spin for milliseconds. On a core that another process also wants, that takes
-    most of the time: SAC ran at half the speed on a busy machine. A value that the user has set
-    stays."""
+    # torch's OpenMP threads spin for milliseconds while they wait for each other. On a core that
+    # another process also wants, that takes most of the time: SAC ran at half the speed.
     if not os.environ.keys() & {"GOMP_SPINCOUNT", "OMP_WAIT_POLICY"}:
         os.environ["GOMP_SPINCOUNT"] = "300"
 

@@ -10,16 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli.flags import (
-    Args,
-    UsageError,
-    env_kwargs_of,
-    greedy_of,
-    grid_of,
-    root_of,
-    seed_of,
-    verb,
-)
+from gymnasium_solver.cli import flags
+from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
 
 if TYPE_CHECKING:
     from gymnasium_solver.media.actors import Actor
@@ -61,17 +53,20 @@ examples:
 Keys: P pause, N step, + and - speed, R restart, S save the episode, Q quit.
 """)
 def play(args: Args) -> None:
-    grid = grid_of(args)
+    grid = flags.grid_of(args)
     record = tuple(Path(name) for name in args.record)
     for path in record:
         if path.suffix not in (DATA, ".mp4", ".gif", ".webp"):
             raise UsageError(f"--record {path}: expected a name in {DATA}, .mp4, .gif or .webp")
 
+    from gymnasium_solver.media.stage import has_display
     from gymnasium_solver.training.targets import ENV_FIELDS, with_fields
 
-    changes = env_kwargs_of(args)
+    changes = flags.env_kwargs_of(args)
     found = with_fields(find(args.target, root_of(args), trust=args.trust), changes, ENV_FIELDS)
-    place = _place(args.text or args.headless)
+    place = "terminal" if sys.stdin.isatty() and sys.stdout.isatty() else "plain"
+    if not (args.text or args.headless) and has_display():
+        place = "window"
     if args.follow and (args.mode not in (None, "trained") or found.run is None):
         raise UsageError("--follow shows the newest policy of a run: give a run, such as @last")
     if grid[0]:
@@ -109,16 +104,6 @@ def find(target: str, root: Path, *, trust: bool = False) -> "Found":
     return find_target(target, root, trust=trust)
 
 
-def _place(wants_text: bool) -> str:
-    """window, terminal, or plain: neither."""
-    from gymnasium_solver.media.stage import has_display
-
-    if not wants_text and has_display():
-        return "window"
-    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    return "terminal" if is_terminal else "plain"
-
-
 def _open(
     args: Args, found: "Found", mode: str, place: str, record: tuple[Path, ...]
 ) -> "tuple[Session, KeyMap | None]":
@@ -133,7 +118,7 @@ def _open(
     agent, env_steps = None, 0
     if mode == "trained" or (mode == "user" and found.checkpoint):
         agent, env_steps = trained_agent(found)
-    seed = pick_seed(found.config, found.run, env_steps, seed_of(args))
+    seed = pick_seed(found.config, found.run, env_steps, flags.seed_of(args))
     films = any(path.suffix != DATA for path in record)
     as_text = place == "terminal" and not films
     stage = open_stage(found, agent=agent, must_draw=films, as_text=as_text)
@@ -184,7 +169,7 @@ def _actor(
 
     if agent is None:
         return RandomActor(stage.env.action_space)
-    greedy = greedy_of(args)
+    greedy = flags.greedy_of(args)
     greedy = found.config.eval_deterministic if greedy is None else greedy
     return PolicyActor(agent, greedy=greedy, explains=explains)
 
@@ -205,7 +190,7 @@ def _show_grid(args: Args, found: "Found", place: str, grid: tuple[int, int]) ->
     agent, env_steps = None, 0
     if args.mode != "random" and found.checkpoint:
         agent, env_steps = trained_agent(found)
-    seed = pick_seed(found.config, found.run, env_steps, seed_of(args))
+    seed = pick_seed(found.config, found.run, env_steps, flags.seed_of(args))
     n_tiles = grid[0] * grid[1]
     stage = open_stage(found, n_tiles, agent=agent)
     try:

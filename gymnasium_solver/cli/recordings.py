@@ -6,17 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gymnasium_solver.cli import flags
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import (
-    Args,
-    UsageError,
-    env_kwargs_of,
-    greedy_of,
-    grid_of,
-    root_of,
-    seed_of,
-    verb,
-)
+from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
 from gymnasium_solver.errors import RunError, WriteError
 from gymnasium_solver.runs.episode_tables import first_difference, notable, write_csv
 from gymnasium_solver.runs.episodes import Episode, get_episode, list_episodes, worst_first
@@ -33,7 +25,7 @@ def found_agent(args: Args) -> "Found":
     """The checkpoint that is named, in the environment that --env-kwargs change."""
     from gymnasium_solver.training.targets import ENV_FIELDS, find_run, with_fields
 
-    changes = env_kwargs_of(args)
+    changes = flags.env_kwargs_of(args)
     return with_fields(
         find_run(args.checkpoint, root_of(args), trust=args.trust), changes, ENV_FIELDS
     )
@@ -57,7 +49,7 @@ examples:
   gsolve video a1b2/50000 --episodes 3 --sampled --out play.gif
 """)
 def video(args: Args) -> None:
-    rows, columns = grid_of(args)
+    rows, columns = flags.grid_of(args)
     episodes = args.episodes or max(1, rows * columns)
     if rows and episodes > rows * columns:
         raise UsageError(f"--episodes {episodes}: a grid of {args.grid} holds {rows * columns}")
@@ -71,9 +63,9 @@ def video(args: Args) -> None:
         found,
         Shots(episodes, rows, columns, args.max_steps, overlay=not args.no_overlay),
         out=Path(args.out) if args.out else None,
-        seed=seed_of(args),
+        seed=flags.seed_of(args),
         fps=args.fps,
-        greedy=greedy_of(args),
+        greedy=flags.greedy_of(args),
     )
     if out.told_json(args, result.to_dict()):
         return
@@ -162,8 +154,8 @@ def explain(args: Args) -> None:
         methods=methods,
         target=target,
         layer=args.layer,
-        seed=seed_of(args),
-        greedy=greedy_of(args),
+        seed=flags.seed_of(args),
+        greedy=flags.greedy_of(args),
         most_steps=args.max_steps,
     )
     result = explain_run(found_agent(args), question, Path(args.out) if args.out else None)
@@ -254,11 +246,11 @@ def _record(args: Args, branch: tuple[str, int, Any] | None) -> list[Episode]:
 
     ask = Ask(
         args.checkpoint,
-        seed=seed_of(args),
-        greedy=greedy_of(args),
+        seed=flags.seed_of(args),
+        greedy=flags.greedy_of(args),
         most_steps=args.max_steps,
         branch=None if branch is None else Branch(*branch),
-        env_kwargs=env_kwargs_of(args),
+        env_kwargs=flags.env_kwargs_of(args),
         trust=args.trust,
     )
     studio, asks = Studio(root_of(args)), [ask]

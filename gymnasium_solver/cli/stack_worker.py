@@ -57,8 +57,7 @@ def misfit(target: str) -> ConfigError | None:
 
 
 if __name__ == "__main__":
-    from gymnasium_solver.cli.main import disable_perf_maps, let_idle_threads_sleep
+    from gymnasium_solver.cli.main import prepare_process
 
-    disable_perf_maps()
-    let_idle_threads_sleep()
+    prepare_process()
     sys.exit(main(sys.argv[1:]))

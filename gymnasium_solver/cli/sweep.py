@@ -1,5 +1,5 @@
-"""`gsolve sweep CONFIG|FILE [--param ...]`: search hyper-parameters. It shows a live table or a line
-per trial; then the result. And `sweep show|best|list`."""
+"""`gsolve sweep CONFIG|FILE [--param ...]`: search hyper-parameters. It shows a live table or
+a line per trial; then the result. And `sweep show|best|list`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +19,7 @@ from gymnasium_solver.cli.field_flags import (
     target_of,
 )
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
-from gymnasium_solver.cli.train import unless_terminated
+from gymnasium_solver.cli.train import saves_at_sigterm
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.search.sweep_report import number_text, value_text, values_text
 
@@ -110,10 +110,7 @@ examples:
 
 
 @field_verb(HELP, hidden="--config-id NAME     the target; repeatable")
-def sweep(args: Args) -> int:
-    return unless_terminated("sweep", lambda: run_command(args))
-
-
+@saves_at_sigterm
 def run_command(args: Args) -> int:
     place = many.backend_of(args)  # reported before anything is written
     if place in ("dstack", "modal"):

@@ -1,7 +1,8 @@
 """`gsolve train <env>[:<variant>] [flags]`: train, or resume a run. Any config field is a flag.
 
-    train_verb -> run_command    which of the forms of the command is meant
-               -> train          the folder, the console as observer, training.loop.train
+    run_command    which of the forms of the command is meant
+    train          the folder, the console as observer, training.loop.train
+
 Several runs are in many.py, the output in console.py.
 """
 
@@ -9,13 +10,13 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli import field_flags
 from gymnasium_solver.cli.field_flags import field_verb, load_target, overrides_of, target_of
-from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, root_of
+from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, Work, root_of
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -104,23 +105,26 @@ AGENT_PARAMS, AGENT_RUN = "WANDB_SWEEP_PARAM_PATH", "WANDB_RUN_ID"
 MANY_FLAGS = ("seeds", "jobs", "stack", "ablations", "experiment", "backend", "detach")
 
 
+def saves_at_sigterm(work: Work) -> Work:
+    """Decorate a verb that trains: its exit code is 75 after SIGTERM, which saves; the same command
+    continues it."""
+
+    @wraps(work)
+    def run(args: Args) -> int | None:
+        from gymnasium_solver.training.activity import PREEMPTED, Terminated, sigterm_raises
+
+        with sigterm_raises():
+            try:
+                return work(args)
+            except Terminated:
+                print(f"gsolve {args.verb}: terminated by SIGTERM", file=sys.stderr)
+                return PREEMPTED
+
+    return run
+
+
 @field_verb(HELP, HIDDEN, target_help=True)
-def train_verb(args: Args) -> int:
-    return unless_terminated("train", lambda: run_command(args))
-
-
-def unless_terminated(verb: str, work: Callable[[], int]) -> int:
-    """The exit code of the work; 75 after SIGTERM, which saves: the same command continues it."""
-    from gymnasium_solver.training.activity import PREEMPTED, Terminated, sigterm_raises
-
-    with sigterm_raises():
-        try:
-            return work()
-        except Terminated:
-            print(f"gsolve {verb}: terminated by SIGTERM", file=sys.stderr)
-            return PREEMPTED
-
-
+@saves_at_sigterm
 def run_command(args: Args) -> int:
     """Find out which of the forms of the command is meant, and do that."""
     if args.list_envs is not None:
