@@ -24,8 +24,8 @@ from typing import Any
 from gymnasium_solver.bench.harness import ROOT, describe, header, table, write
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import save_checkpoint
-from gymnasium_solver.runs.index import SETTLED_NS
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.store import SETTLED_NS
 
 NAME = "runs_listing"
 REPEATS = 7

@@ -39,8 +39,7 @@ from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.envs.wrappers.wrapping import wrapper_catalog
 from gymnasium_solver.runs.alerts.judge import RULES
-from gymnasium_solver.runs.metric_aliases import SYSTEMS
-from gymnasium_solver.runs.metrics import DECLARED, Metric
+from gymnasium_solver.runs.metrics import DECLARED, SYSTEMS, Metric
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.observer import EvalResult

@@ -13,8 +13,8 @@ import pytest
 SLOW = Path(__file__).with_name("slow.txt")
 _UNMATCHED = pytest.StashKey[list[str]]()
 
-# The key that signs runs with plugins (runs/origin.py) stays out of the home folder. Processes that
-# tests start inherit it.
+# The key that signs runs with plugins (runs/machine.py) stays out of the home folder. Processes
+# that tests start inherit it.
 _settings = tempfile.TemporaryDirectory(prefix="gsolve-settings-")
 os.environ["XDG_CONFIG_HOME"] = _settings.name
 # Compiled programs too: one folder for all workers of a session, which inherit the variable.

@@ -20,8 +20,7 @@ from gymnasium_solver.paths import cannot_write_file, output_file
 from gymnasium_solver.printable import printable, printable_lines
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.curves import curves, write_csv
-from gymnasium_solver.runs.metric_aliases import aliases_of, canonical
-from gymnasium_solver.runs.metrics import METRICS, describe, find_metrics
+from gymnasium_solver.runs.metrics import METRICS, aliases_of, canonical, describe, find_metrics
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.select import Config, check_column, value_of
 from gymnasium_solver.runs.store import RunStore

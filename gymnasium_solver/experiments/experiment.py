@@ -31,7 +31,7 @@ from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atomic, writing
-from gymnasium_solver.runs.origin import is_made_here, signature
+from gymnasium_solver.runs.machine import is_made_here, signature
 from gymnasium_solver.runs.query import RunSummary, get_run
 from gymnasium_solver.runs.run import Run, is_run, utc_now
 from gymnasium_solver.suggest import did_you_mean

@@ -33,8 +33,7 @@ from gymnasium_solver.media.player import Moment, Player
 from gymnasium_solver.media.stage import Stage, engine_text, open_stage
 from gymnasium_solver.media.step_columns import Plan, derived
 from gymnasium_solver.nets.encoder import ObsEncoder
-from gymnasium_solver.runs.episode_writer import EpisodeWriter
-from gymnasium_solver.runs.episodes import Episode, get_episode
+from gymnasium_solver.runs.episodes import Episode, EpisodeWriter, get_episode
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.spaces.observations import map_obs, obs_arrays
 from gymnasium_solver.spaces.space_types import action_shape, is_discrete, is_multi_binary

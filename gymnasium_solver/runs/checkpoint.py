@@ -23,17 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.runs.files import (
-    dump_json,
-    finite,
-    fsync_dir,
-    read_bytes,
-    read_json,
-    read_pointer,
-    write_pointer,
-    write_synced,
-    writing,
-)
+from gymnasium_solver.runs import files
+from gymnasium_solver.runs.files import write_synced
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,7 +80,7 @@ def save_checkpoint(
         final = _put_in_place(temp, directory / str(env_steps))
         for name, wanted in ((BEST, best), (LAST, last)):  # a resume from `last` repairs `best`
             if wanted:
-                write_pointer(directory / name, str(env_steps))
+                files.write_pointer(directory / name, str(env_steps))
     return final
 
 
@@ -99,7 +90,7 @@ def point_to(directory: Path, name: str, env_steps: int) -> None:
         raise ValueError(f"pointer {name!r}; expected {BEST!r} or {LAST!r}")
     if find_checkpoint(directory, env_steps) is None:
         raise RunError(f"{directory} has no checkpoint at {env_steps} env steps for `{name}`.")
-    write_pointer(directory / name, str(env_steps))
+    files.write_pointer(directory / name, str(env_steps))
 
 
 def load_checkpoint(path: Path) -> LoadedCheckpoint:
@@ -125,15 +116,15 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
         path=path,
         env_steps=manifest["env_steps"],
         tensors=tensors,
-        state=read_json(path / "state.json", FIX),
-        metrics=read_json(path / "metrics.json", FIX),
+        state=files.read_json(path / "state.json", FIX),
+        metrics=files.read_json(path / "metrics.json", FIX),
     )
 
 
 def write_manifest(folder: Path, env_steps: int) -> None:
     """List the files that are in the folder now, and mark it as done."""
-    files = {file.name: _fingerprint(file) for file in sorted(folder.iterdir())}
-    manifest = dump_json({"format": FORMAT, "env_steps": env_steps, "files": files})
+    listed = {file.name: _fingerprint(file) for file in sorted(folder.iterdir())}
+    manifest = files.dump_json({"format": FORMAT, "env_steps": env_steps, "files": listed})
     write_synced(folder / "manifest.json", manifest)
     write_synced(folder / "done", hashlib.sha256(manifest).hexdigest().encode())
 
@@ -145,9 +136,9 @@ def verified_manifest(path: Path) -> dict[str, Any]:
     if not (path / "done").is_file():
         raise RunError(f"{path} is unfinished: it has no `done` file. {FIX}")
     manifest_file = path / "manifest.json"
-    manifest = read_json(manifest_file, FIX)
-    digest = hashlib.sha256(read_bytes(manifest_file, FIX)).hexdigest()
-    if digest.encode() != read_bytes(path / "done", FIX):
+    manifest = files.read_json(manifest_file, FIX)
+    digest = hashlib.sha256(files.read_bytes(manifest_file, FIX)).hexdigest()
+    if digest.encode() != files.read_bytes(path / "done", FIX):
         raise RunError(f"{manifest_file} is damaged: its checksum does not match `done`. {FIX}")
     if manifest.get("format") != FORMAT:
         raise RunError(
@@ -217,10 +208,10 @@ def find_checkpoint(directory: Path, env_steps: int) -> Path | None:
 def pointer_env_steps(directory: Path, name: str) -> int | None:
     """The env steps that `best` or `last` points at; None without a finished checkpoint."""
     link = directory / name
-    target = read_pointer(link)
+    target = files.read_pointer(link)
     if target is None and (link / "manifest.json").is_file():  # a copy that followed the symlinks
         try:
-            target = str(read_json(link / "manifest.json", FIX).get("env_steps"))
+            target = str(files.read_json(link / "manifest.json", FIX).get("env_steps"))
         except RunError:
             return None
     if target is None or not target.isdecimal():
@@ -237,9 +228,9 @@ def set_metrics(directory: Path, env_steps: int, metrics: Mapping[str, Any]) -> 
         shutil.copytree(path, temp)
         for name in ("metrics.json", "manifest.json", "done"):
             (temp / name).unlink()
-        write_synced(temp / "metrics.json", dump_json(metrics))
+        write_synced(temp / "metrics.json", files.dump_json(metrics))
         write_manifest(temp, env_steps)
-        fsync_dir(temp)
+        files.fsync_dir(temp)
         return _put_in_place(temp, directory / str(env_steps))
 
 
@@ -278,7 +269,7 @@ def clean_leftovers(directory: Path) -> None:
     """Remove leftovers of interrupted saves; restore a checkpoint that was not replaced
     completely."""
     for path in directory.glob(".old-*"):
-        final = directory / _old_name(path)
+        final = directory / path.name.split("-")[1]
         if (final / "done").is_file():
             shutil.rmtree(path)
         else:
@@ -296,7 +287,7 @@ def _new_folder(directory: Path, env_steps: int, *others: type[Exception]) -> It
     """The path of a temporary folder for a checkpoint, which is removed if it still exists."""
     temp = directory / f".tmp-{env_steps}-{os.getpid()}"
     try:
-        with writing(f"the checkpoint at {env_steps} env steps", directory, *others):
+        with files.writing(f"the checkpoint at {env_steps} env steps", directory, *others):
             yield temp
     finally:
         shutil.rmtree(temp, ignore_errors=True)
@@ -316,10 +307,10 @@ def _write_files(
             raise ValueError(f"tensor file stem {stem!r}; expected letters, digits and _")
         arrays = {name: _as_array(value, f"{stem}/{name}") for name, value in named.items()}
         write_synced(temp / f"{stem}.safetensors", save(arrays))
-    write_synced(temp / "state.json", dump_json(state, exact=True))
-    write_synced(temp / "metrics.json", dump_json(metrics))
+    write_synced(temp / "state.json", files.dump_json(state, exact=True))
+    write_synced(temp / "metrics.json", files.dump_json(metrics))
     write_manifest(temp, env_steps)
-    fsync_dir(temp)
+    files.fsync_dir(temp)
 
 
 def _as_array(value: Any, name: str) -> "np.ndarray":
@@ -340,7 +331,7 @@ def _put_in_place(temp: Path, final: Path) -> Path:
     if final.exists():
         os.rename(final, old)
     os.rename(temp, final)
-    fsync_dir(final.parent)
+    files.fsync_dir(final.parent)
     if old.exists():
         shutil.rmtree(old)
     return final
@@ -350,13 +341,9 @@ def _remove(path: Path) -> None:
     """Delete a checkpoint. It is renamed first, so that a kill leaves no seemingly complete
     remainder."""
     doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
-    with writing("the removal of an old checkpoint", path):
+    with files.writing("the removal of an old checkpoint", path):
         os.rename(path, doomed)
         shutil.rmtree(doomed)
-
-
-def _old_name(path: Path) -> str:
-    return path.name.split("-")[1]
 
 
 def _finished(directory: Path) -> dict[int, Path]:
@@ -368,7 +355,7 @@ def _finished(directory: Path) -> dict[int, Path]:
     except OSError as error:
         raise RunError(f"{directory} cannot be read: {error}.") from None
     for path in entries:
-        name = _old_name(path) if path.name.startswith(".old-") else path.name
+        name = path.name.split("-")[1] if path.name.startswith(".old-") else path.name
         if name.isdecimal() and (path / "done").is_file():
             found[int(name)] = path
     return found
@@ -376,10 +363,10 @@ def _finished(directory: Path) -> dict[int, Path]:
 
 def _score(path: Path) -> float | None:
     try:
-        metrics = read_json(path / "metrics.json", FIX)
+        metrics = files.read_json(path / "metrics.json", FIX)
     except RunError:  # a damaged checkpoint is still listed; loading it reports the damage
         return None
     for key in SCORE_KEYS:
-        if (score := finite(metrics.get(key))) is not None:
+        if (score := files.finite(metrics.get(key))) is not None:
             return score
     return None

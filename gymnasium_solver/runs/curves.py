@@ -4,13 +4,13 @@ Tests and alerts are events. As metrics they are called `test/...` and `alert/<r
 """
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TextIO
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.files import finite
-from gymnasium_solver.runs.metric_aliases import canonical
+from gymnasium_solver.runs.metrics import canonical
 from gymnasium_solver.suggest import ask, nearest
 
 Row = dict[str, Any]
@@ -38,23 +38,20 @@ def event_rows(events: Iterable[Mapping[str, Any]], meta: Mapping[str, Any]) -> 
     best: float | None = None
     for event in events:
         kind, stage = event.get("kind"), event.get("stage")
+        row: Row = {"env_steps": event.get("env_steps") or 0}
         if kind == "alert" and isinstance(event.get("name"), str):
-            rows.append(_at(event, {f"alert/{event['name']}": float(not event.get("is_over"))}))
+            rows.append(row | {f"alert/{event['name']}": float(not event.get("is_over"))})
         elif kind == "eval" and stage in ("test", "failed_test"):
             if stage == "test" and event.get("greedy", True) != is_greedy:
                 continue  # the other kind of actions is not the verdict
-            row = {f"test/{name}": event.get(field) for field, name in _OF_TEST.items()}
+            row |= {f"test/{name}": event.get(field) for field, name in _OF_TEST.items()}
             if (mean := event.get("mean")) is not None:
                 best = mean if best is None else max(best, mean)
             row["test/roll/ep_rew/best"] = best
             if stage == "failed_test" or meta.get("solved") is not None:
                 row["test/solved"] = float(stage == "test" and bool(meta.get("solved")))
-            rows.append(_at(event, row))
+            rows.append(row)
     return sorted(rows, key=lambda row: row["env_steps"])
-
-
-def _at(event: Mapping[str, Any], values: Row) -> Row:
-    return {"env_steps": event.get("env_steps") or 0, **values}
 
 
 def curves(rows: Sequence[Row], names: Iterable[str] | None = None) -> dict[str, Curve]:
@@ -73,17 +70,21 @@ def logged_names(rows: Iterable[Row]) -> list[str]:
     )
 
 
-def choose_names(names: Iterable[str], logged: Sequence[str]) -> list[str]:
-    """The logged metrics that `names` mean: whole names, names with wildcards (`train/opt/*`), or
-    names of other systems."""
+def choose_names(names: Iterable[str], logged: Sequence[str], *, parts: bool = False) -> list[str]:
+    """The logged metrics that `names` mean: whole names, names with wildcards (`train/opt/*`),
+    names of other systems; with `parts` a part of a name means all that contain it."""
     chosen: dict[str, None] = {}
     for name in names:
+        if not name:
+            raise RunError("a metric has an empty name")
+        containing = [n for n in logged if name.lower() in n.lower()]
         matches = [n for n in logged if n == name] or [n for n in logged if fnmatchcase(n, name)]
-        alias = None if matches else canonical(name, logged)
-        matches = matches or ([] if alias is None else [alias])
+        if not matches and parts:
+            matches = containing
+        if not matches and (alias := canonical(name, logged)) is not None:
+            matches = [alias]
         if not matches:
-            near = nearest(name, logged, cutoff=0.5)
-            near = near or [n for n in logged if name.lower() in n.lower()][:3]
+            near = nearest(name, logged, cutoff=0.5) or containing[:3]
             hint = ask(near) or "gsolve run RUN --metrics lists those that it has."
             raise RunError(f"the run has no metric {name!r}. {hint}")
         chosen |= dict.fromkeys(matches)
@@ -98,17 +99,10 @@ def write_csv(rows: Sequence[Row], file: TextIO, names: Iterable[str] | None = N
     columns = [*CLOCK, *(name for name in chosen if name not in CLOCK)]
     writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    n_lines = 0
-    for row in _merged(rows):
-        if names is None or any(name in row for name in chosen):
-            writer.writerow({k: "" if v is None else v for k, v in row.items()})
-            n_lines += 1
-    return n_lines
-
-
-def _merged(rows: Iterable[Row]) -> Iterator[Row]:
-    """Rows in the order of the clock; those of the same env steps become one."""
     merged: dict[int, Row] = {}
     for row in rows:
         merged.setdefault(row["env_steps"], {}).update(row)
-    return iter(merged[steps] for steps in sorted(merged))
+    lines = [merged[steps] for steps in sorted(merged)]
+    lines = [row for row in lines if names is None or any(name in row for name in chosen)]
+    writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in lines)
+    return len(lines)

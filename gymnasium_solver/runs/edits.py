@@ -10,20 +10,13 @@ same env steps, so that it repeats what happened.
 
 import secrets
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.runs.files import (
-    dump_json,
-    json_bytes,
-    jsonable,
-    read_json,
-    write_atomic,
-    writing,
-)
+from gymnasium_solver.runs import files
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 
@@ -72,9 +65,9 @@ def edits_path(run: Run) -> Path:
 def put_request(run: Run, request: Request) -> None:
     """Leave a request in the run's folder."""
     path = requests_dir(run) / f"{request.id}.json"
-    with writing("a request", path):
+    with files.writing("a request", path):
         path.parent.mkdir(exist_ok=True)
-        write_atomic(path, dump_json(asdict(request)))
+        files.write_atomic(path, files.dump_json(asdict(request)))
 
 
 def pending_requests(run: Run) -> list[Request]:
@@ -89,7 +82,16 @@ def drop_request(run: Run, request_id: str) -> None:
 def read_edits(run: Run) -> list[Edit]:
     """The changes made so far, oldest first."""
     try:
-        return [_edit(row) for row in read_jsonl(edits_path(run))]
+        return [
+            Edit(
+                id=str(row["id"]),
+                env_steps=int(row["env_steps"]),
+                epoch=int(row["epoch"]),
+                changed={str(name): [old, new] for name, (old, new) in row["changed"].items()},
+                source=str(row["source"]),
+            )
+            for row in read_jsonl(edits_path(run))
+        ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{edits_path(run)} is damaged: {error!r}. Delete it.") from None
 
@@ -141,20 +143,14 @@ def rewind_edits(run: Run, to: Rewound) -> None:
 
 
 def _write_edits(run: Run, edits: list[Edit]) -> None:
-    lines = b"".join(json_bytes(jsonable(asdict(edit), where="edit")) for edit in edits)
-    with writing("a change of the config", edits_path(run)):
-        write_atomic(edits_path(run), lines)
+    lines = b"".join(files.json_bytes(files.jsonable(asdict(edit), where="edit")) for edit in edits)
+    with files.writing("a change of the config", edits_path(run)):
+        files.write_atomic(edits_path(run), lines)
 
 
 def _read_request(path: Path) -> Request:
-    row = read_json(path, "Delete it.")
+    row = files.read_json(path, "Delete it.")
     changes, at = row.get("changes"), row.get("at_env_steps", 0)
     if not isinstance(changes, dict) or type(at) is not int or row.get("id") != path.stem:
         raise RunError(f"{path} is not a request to change fields. Delete it.")
     return Request(changes, str(row.get("source", "")), at, path.stem)
-
-
-def _edit(row: Mapping[str, Any]) -> Edit:
-    changed = {str(name): [old, new] for name, (old, new) in row["changed"].items()}
-    env_steps, epoch = int(row["env_steps"]), int(row["epoch"])
-    return Edit(str(row["id"]), env_steps, epoch, changed, str(row["source"]))

@@ -7,10 +7,10 @@ write_csv(episode, file)
 
 import csv
 import re
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 from gymnasium_solver.runs.episodes import DERIVED, Episode
+from gymnasium_solver.runs.files import finite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,70 +120,47 @@ def reward_parts(episode: Episode) -> dict[str, list[float | None]]:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-# -- a table ----------------------------------------------------------------------------------
-
-
-def table_head(episode: Episode) -> list[str]:
-    names = ["step", "action"]
+def table(episode: Episode) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The names of the columns, and a row for each state; None where there is no number."""
+    columns, info = episode.columns(), episode.info()
+    facts = [row.get("info") or {} for row in info]
+    n = len(columns["terminated"])
+    why = {entry["step"]: "; ".join(entry["why"]) for entry in notable(episode)}
+    found: list[tuple[str, list[Any]]] = [
+        ("step", list(range(n))),
+        ("action", [row.get("action") for row in info]),
+    ]
     for column in episode.layout:
         if column.name in _HIDDEN:
             continue
-        label = {"action": "action value"}.get(column.name, column.name)
+        label = "action value" if column.name == "action" else column.name
+        numbers = columns[column.name]
         if column.width == 1:
-            names.append(label)
-        else:
-            known = column.labels if len(column.labels) == column.width else range(column.width)
-            names += [f"{label} {one}" for one in known]
-    derived = [name for name in DERIVED if name in episode.derived()]
-    return [*names, *derived, *_info_names(episode), "ended", "note"]
-
-
-def table_rows(episode: Episode) -> Iterator[list[Any]]:
-    """A row for each state, in the order of `table_head`; None where there is no number."""
-    columns, info = episode.columns(), episode.info()
-    shown = [column.name for column in episode.layout if column.name not in _HIDDEN]
-    shown += [name for name in DERIVED if name in columns]
-    keys = _info_names(episode)
-    why = {entry["step"]: "; ".join(entry["why"]) for entry in notable(episode)}
-    for t in range(episode.n_rows):
-        told = info[t] if t < len(info) else {}
-        row: list[Any] = [t, told.get("action")]
-        for name in shown:
-            column = columns[name]
-            if t >= len(column):
-                row.append(None)
-            elif column.ndim == 1:
-                row.append(_number(column[t]))
-            else:
-                row += [_number(number) for number in column[t]]
-        facts = told.get("info") or {}
-        ended = [name for name in ("terminated", "truncated") if columns[name][t] == 1]
-        yield [*row, *(facts.get(key) for key in keys), " ".join(ended), why.get(t)]
-
-
-def _number(value: Any) -> float | None:
-    number = float(value)
-    return number if number == number and abs(number) != float("inf") else None
-
-
-def _info_names(episode: Episode) -> list[str]:
-    rows = [row.get("info") or {} for row in episode.info()]
-    return list(dict.fromkeys(name for row in rows for name in row))
+            found.append((label, list(map(finite, numbers.tolist()))))
+            continue
+        known = column.labels if len(column.labels) == column.width else range(column.width)
+        for name, part in zip(known, numbers.T, strict=True):
+            found.append((f"{label} {name}", list(map(finite, part.tolist()))))
+    found += [(n, list(map(finite, columns[n].tolist()))) for n in DERIVED if n in columns]
+    for key in dict.fromkeys(key for row in facts for key in row):
+        found.append((key, [row.get(key) for row in facts]))
+    ends = ("terminated", "truncated")
+    found.append(("ended", [" ".join(e for e in ends if columns[e][t] == 1) for t in range(n)]))
+    found.append(("note", [why.get(t) for t in range(n)]))
+    cells = zip(*((*values[:n], *[None] * (n - len(values))) for _, values in found), strict=True)
+    return [name for name, _ in found], list(cells)
 
 
 def write_csv(episode: Episode, file: TextIO) -> None:
+    head, rows = table(episode)
     writer = csv.writer(file)
-    writer.writerow(table_head(episode))
-    for row in table_rows(episode):
-        writer.writerow(["" if value is None else _safe(value) for value in row])
+    writer.writerow(head)
+    writer.writerows(["" if value is None else _safe(value) for value in row] for row in rows)
 
 
 def _safe(value: Any) -> Any:
     """Text of an environment that a spreadsheet would take for a formula gets a quote."""
-    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") and not _is_number(value):
+    is_number = isinstance(value, str) and re.fullmatch(r"[-+0-9.e …]+", value)
+    if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") and not is_number:
         return "'" + value
     return f"{value:.9g}" if isinstance(value, float) else value
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[-+0-9.e …]+", text) is not None

@@ -17,23 +17,26 @@ i + 1. The table has a fixed size, so nothing moves when an image is added. The 
 last: a reader that takes it first finds whole images.
 
 Everything but `derived.f32` grows step by step, so an episode can be read while it is played, and
-after its player was killed. Reading needs no torch. runs/episode_writer.py writes.
+after its player was killed. Reading needs no torch.
 """
 
 import os
 import re
+import secrets
 import shutil
 import stat
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.runs.files import finite, read_bytes, read_json
+from gymnasium_solver.runs import files, machine
 from gymnasium_solver.runs.jsonl import read_jsonl
-from gymnasium_solver.runs.run import Run, live_status
+from gymnasium_solver.runs.run import Run, live_status, utc_now
 
 if TYPE_CHECKING:
     import numpy as np
@@ -75,7 +78,7 @@ class Episode:
 
     def __init__(self, path: Path) -> None:
         self.path, self.id = path, path.name
-        self.facts = read_json(path / FACTS, _FIX)
+        self.facts = files.read_json(path / FACTS, _FIX)
         if self.facts.get("format") != FORMAT:
             raise RunError(f"{path}: an episode of another version. {_FIX}")
 
@@ -98,7 +101,7 @@ class Episode:
     @property
     def total(self) -> float | None:
         """The return, before reward wrappers."""
-        return finite(self.result.get("return"))
+        return files.finite(self.result.get("return"))
 
     @cached_property
     def layout(self) -> list[Column]:
@@ -178,8 +181,6 @@ class Episode:
         path = self.path / INFO
         return read_jsonl(path) if path.is_file() and not path.is_symlink() else []
 
-    # -- frames -----------------------------------------------------------------------------
-
     def _pack_path(self, view: str, chunk: int) -> Path:
         if view not in VIEWS:
             views = " or ".join(VIEWS)
@@ -225,8 +226,6 @@ class Episode:
             raise RunError(f"{self.id} has no frame of step {t}.")
         return pack[offsets[slot] : offsets[slot + 1]]
 
-    # -- files ------------------------------------------------------------------------------
-
     def _size(self, name: str) -> int:
         try:
             return (self.path / name).stat().st_size
@@ -237,7 +236,7 @@ class Episode:
         path = self.path / name
         if path.is_symlink():  # in a copied folder it could point anywhere
             raise RunError(f"{path} is a link. {_FIX}")
-        return read_bytes(path, _FIX) if path.exists() else b""
+        return files.read_bytes(path, _FIX) if path.exists() else b""
 
     def delete(self) -> None:
         """RunError while it is played."""
@@ -317,3 +316,133 @@ def offsets_of(pack: bytes, name: str = "pack") -> tuple[int, ...]:
     if offsets[0] != HEADER or offsets[-1] > len(pack) or list(offsets) != sorted(offsets):
         raise RunError(f"{name} is damaged: its offsets are wrong.")
     return offsets
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+class EpisodeWriter:
+    """Writes an episode while it is played.
+
+    writer = EpisodeWriter.create(run, facts)
+    writer.add(row, action, digest, info)      # a state and its decision
+    writer.add_frame("render", body)
+    writer.finish(derived, {"steps": 200, "return": 200.0, "ended": "truncated"})
+    """
+
+    def __init__(self, run: Run, name: str, facts: Mapping[str, Any]) -> None:
+        self.path, self.run = episodes_dir(run) / name, run
+        self.facts: dict[str, Any] = dict(facts)
+        self.n_rows = 0
+        self._files: dict[str, FileIO] = {}
+        self._packs: dict[str, PackWriter] = {}
+
+    @classmethod
+    def create(cls, run: Run, facts: Mapping[str, Any]) -> Self:
+        """`facts` has env_steps, seed and greedy, of which the id is made; `columns` and `action`,
+        which the readers need; and anything else to be kept."""
+        how = "greedy" if facts["greedy"] else "sampled"
+        name = f"{facts['env_steps']}-seed{facts['seed']}-{how}-{secrets.token_hex(2)}"
+        pid = os.getpid()
+        process = {
+            "pid": pid,
+            "pid_started": machine.process_start(pid),
+            "machine": {"hostname": machine.hostname()},
+        }
+        base = {"format": FORMAT, "id": name, "run": run.id, "created_at": utc_now()}
+        writer = cls(run, name, {**base, **facts, "status": "running", **process})
+        with files.writing("the episode", writer.path.parent):
+            writer.path.parent.mkdir(exist_ok=True)  # not its parents: a deleted run stays deleted
+            try:
+                writer.path.mkdir()
+            except FileExistsError:
+                return cls.create(run, facts)
+            for file in (COLUMNS, ACTIONS, DIGESTS, INFO):
+                writer._files[file] = (writer.path / file).open("wb", buffering=0)
+            writer.save_facts()
+        return writer
+
+    def save_facts(self, **more: Any) -> None:
+        self.facts.update(more)
+        files.write_atomic(self.path / FACTS, files.dump_json(self.facts))
+
+    def add(
+        self,
+        row: "np.ndarray",
+        action: "np.ndarray | None",
+        digest: bytes,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        """A state. `action`: what was done in it, None in the last one."""
+        with files.writing("the episode", self.path):
+            if action is not None:
+                self._files[ACTIONS].write(action.tobytes())
+            self._files[DIGESTS].write(digest)
+            self._files[INFO].write(files.json_bytes(files.jsonable(info or {})))
+            self._files[COLUMNS].write(row.astype("<f4").tobytes())  # last: it is what is counted
+        self.n_rows += 1
+
+    def add_frame(self, view: str, body: bytes) -> None:
+        with files.writing("a frame", self.path):
+            if view not in self._packs:
+                self._packs[view] = PackWriter(self.path, view)
+            self._packs[view].add(body)
+
+    def finish(self, derived: "np.ndarray | None", result: Mapping[str, Any]) -> Episode:
+        """`derived` [rows, 3]."""
+        self.close()
+        with files.writing("the episode", self.path):
+            if derived is not None:
+                files.write_atomic(self.path / DERIVED_FILE, derived.astype("<f4").tobytes())
+            self.save_facts(status="done", result=dict(result))
+        return Episode(self.path)
+
+    def fail(self, why: str) -> None:
+        """The episode ends with an error; what has been recorded stays."""
+        self.close()
+        if self.path.is_dir():
+            self.save_facts(status="failed", why=why)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        for pack in self._packs.values():
+            pack.close()
+
+
+class PackWriter:
+    def __init__(self, folder: Path, view: str) -> None:
+        self.folder, self.view, self.n_frames = folder, view, 0
+        self._handle: int | None = None
+        self._end = HEADER
+
+    def add(self, body: bytes) -> None:
+        slot = self.n_frames % CHUNK
+        if slot == 0:
+            self._open(self.n_frames // CHUNK)
+        assert self._handle is not None
+        _write_at(self._handle, body, self._end)
+        self._end += len(body)
+        _write_at(self._handle, struct.pack("<I", self._end), 4 * (slot + 2))
+        _write_at(self._handle, struct.pack("<I", slot + 1), 0)
+        self.n_frames += 1
+
+    def _open(self, chunk: int) -> None:
+        self.close()
+        path = pack_path(self.folder, self.view, chunk)
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+        header = struct.pack("<II", 0, HEADER) + bytes(4 * CHUNK)
+        _write_at(self._handle, header, 0)
+        self._end = HEADER
+
+    def close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _write_at(handle: int, data: bytes, place: int) -> None:
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(handle, rest, place)
+        rest, place = rest[written:], place + written

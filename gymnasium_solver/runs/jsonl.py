@@ -119,27 +119,26 @@ def follow_jsonl(path: Path, cursor: str | None = None) -> Tail:
     inode, offset, checksum = (int(group) for group in wanted.groups()) if wanted else (0, 0, 0)
     if not path.is_file():
         return Tail([], "0-0-0", is_reset=offset > 0)
+
+    def before(end: int) -> int:
+        file.seek(max(0, end - _CHECKED_BYTES))
+        return zlib.crc32(file.read(min(end, _CHECKED_BYTES)))
+
     try:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             is_same = status.st_ino == inode and offset <= status.st_size
-            if is_same:
-                file.seek(max(0, offset - _CHECKED_BYTES))
-                is_same = zlib.crc32(file.read(min(offset, _CHECKED_BYTES))) == checksum
+            is_same = is_same and before(offset) == checksum
             start = offset if is_same else 0
             file.seek(start)
             new = file.read()
             whole = new[: new.rfind(b"\n") + 1]
             end = start + len(whole)
-            file.seek(max(0, end - _CHECKED_BYTES))
-            checksum = zlib.crc32(file.read(min(end, _CHECKED_BYTES)))
+            checksum = before(end)
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error}.") from None
-    return Tail(
-        parse_jsonl(whole, path),
-        f"{status.st_ino}-{end}-{checksum}",
-        is_reset=offset > 0 and not is_same,
-    )
+    rows, is_reset = parse_jsonl(whole, path), offset > 0 and not is_same
+    return Tail(rows, f"{status.st_ino}-{end}-{checksum}", is_reset)
 
 
 def parse_jsonl(data: bytes, path: Path) -> list[dict[str, Any]]:

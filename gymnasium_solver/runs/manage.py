@@ -5,13 +5,11 @@ Tags and the note of a run are in its `labels.json`. Archived runs are moved int
 checkpoints, never the best or the last one of a run.
 """
 
-import json
 import re
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import list_checkpoints
@@ -36,9 +34,9 @@ def read_labels(run: Run) -> Labels:
     content = read_json(run.labels_path, "Delete it to start with no tags and no note.")
     tags, note = content.get("tags", []), content.get("note", "")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        raise RunError(f"{run.labels_path}: tags is {_shown(tags)}, expected a list of texts.")
+        raise RunError(f"{run.labels_path}: tags is {tags!r:.60}, expected a list of texts.")
     if not isinstance(note, str):
-        raise RunError(f"{run.labels_path}: note is {_shown(note)}, expected a text.")
+        raise RunError(f"{run.labels_path}: note is {note!r:.60}, expected a text.")
     return Labels(tuple(tags), note)
 
 
@@ -65,12 +63,8 @@ def set_note(run: Run, note: str) -> Labels:
 
 
 def _write(run: Run, labels: Labels) -> Labels:
-    write_atomic(run.labels_path, dump_json({"tags": list(labels.tags), "note": labels.note}))
+    write_atomic(run.labels_path, dump_json(asdict(labels)))
     return labels
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, default=str)[:60]
 
 
 # -- archiving, removing, pruning ------------------------------------------------------------------

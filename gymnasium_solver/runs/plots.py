@@ -13,10 +13,10 @@ from gymnasium_solver.chart_style import COLOURS, STYLE
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.paths import cannot_write_file
 from gymnasium_solver.printable import printable
-from gymnasium_solver.runs.metric_aliases import canonical
-from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL
-from gymnasium_solver.runs.query import get_metrics, get_rows, get_run
+from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, canonical
+from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.series import MetricTable
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.suggest import ask, nearest
 
@@ -44,18 +44,14 @@ def read_curves(ref: str | Run, root: Path | None = None, x: str = "env_steps") 
     """The curves of a run over env steps, or over `wall_s`, the seconds at which these env steps
     were reached."""
     run = get_run(ref, root)
-    series: dict[str, Points] = {
-        name: points
-        for name, all_points in get_metrics(ref, root=root).items()
-        if (points := [(step, y) for step, y in all_points if y is not None])
-    }
-    if x != "env_steps":
-        known = {row["env_steps"]: row[x] for row in get_rows(ref, root) if row.get(x) is not None}
-        series = {
-            name: moved
-            for name, points in series.items()
-            if (moved := [(known[step], y) for step, y in points if step in known])
-        }
+    table = MetricTable(Run(Path(run.path)))
+    table.refresh()
+    series: dict[str, Points] = {}
+    for name in table.names:
+        at, values = table.series(name, x)
+        pairs = zip(at.tolist(), values.tolist(), strict=True)
+        if points := [(place, y) for place, y in pairs if y == y]:
+            series[name] = points
     return Curves(run.id, run.name, run.env_id, run.threshold, series)
 
 
@@ -69,14 +65,10 @@ def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
         return [match_metric(name, known) for name in wanted]
     if len(curves) > 1:
         return [RETURNS]
-    return [RETURNS, *(name for name in PANELS if _changes(curves[0].series.get(name, [])))]
-
-
-def _changes(points: Points) -> bool:
-    """Whether to draw it: a constant (no critic, a fixed rate) shows nothing; a single point may
-    still change."""
-    values = {y for _, y in points}
-    return len(values) > 1 or len(points) == 1
+    # A constant (no critic, a fixed rate) shows nothing; a single point may still change.
+    drawn = {name: curves[0].series.get(name, []) for name in PANELS}
+    changing = [n for n, at in drawn.items() if len({y for _, y in at}) > 1 or len(at) == 1]
+    return [RETURNS, *changing]
 
 
 def match_metric(name: str, known: list[str]) -> str:
@@ -121,7 +113,11 @@ def draw(
                 marker, label = "o" if len(points) == 1 else None, printable(run.id)
                 ax.plot(*_split(points), color=colour, linewidth=1.4, marker=marker, label=label)
             _finish(ax, panel, curves, x_label)
-        figure.suptitle(_title(curves), x=0.01, ha="left", fontweight="bold", fontsize=13)
+        titles = sorted({run.title for run in curves})
+        more = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
+        title = ", ".join(titles[:3]) + more
+        title += f"   {printable(curves[0].id)}" if len(curves) == 1 else ""
+        figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=13)
         try:
             figure.savefig(output)
         except (OSError, ValueError) as error:
@@ -194,10 +190,3 @@ def _finish(ax: "Axes", panel: str, curves: list[Curves], x_label: str) -> None:
     ax.set_xlim(left=0)
     if (panel == RETURNS or len(curves) > 1) and ax.get_legend_handles_labels()[0]:
         ax.legend(fontsize=9, loc="best")
-
-
-def _title(curves: list[Curves]) -> str:
-    if len(curves) == 1:
-        return f"{curves[0].title}   {printable(curves[0].id)}"
-    titles = sorted({run.title for run in curves})
-    return ", ".join(titles[:3]) + (f" and {len(titles) - 3} more" if len(titles) > 3 else "")

@@ -23,40 +23,12 @@ from gymnasium_solver.runs.jsonl import Tail, follow_jsonl, read_jsonl
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.runs.store import RunStore, read_config, read_summary
-from gymnasium_solver.runs.summary import (
-    Best,
-    CheckpointSummary,
-    RunSummary,
-    TestScore,
-    check_evaluation,
-    test_score,
-)
+from gymnasium_solver.runs.summary import CheckpointSummary as CheckpointSummary
+from gymnasium_solver.runs.summary import RunSummary as RunSummary
+from gymnasium_solver.runs.summary import TestScore as TestScore
+from gymnasium_solver.runs.summary import check_evaluation
+from gymnasium_solver.runs.summary import test_score as test_score
 from gymnasium_solver.runs.words import ScoreText
-
-__all__ = [
-    "Best",
-    "CheckpointSummary",
-    "Curve",
-    "Row",
-    "RunDetails",
-    "RunSummary",
-    "Tail",
-    "TestScore",
-    "follow_events",
-    "follow_metrics",
-    "get_alerts",
-    "get_config",
-    "get_details",
-    "get_events",
-    "get_log",
-    "get_meta",
-    "get_metrics",
-    "get_rows",
-    "get_run",
-    "get_videos",
-    "list_runs",
-    "test_score",
-]
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".webp": "image/webp", ".gif": "image/gif"}
 _TIMING = "train/sys/timing/"
@@ -136,24 +108,16 @@ class RunDetails:
 
     @cached_property
     def evaluations(self) -> list[dict[str, Any]]:
-        """Evaluations of all stages: val, failed_test, test."""
+        """Evaluations of all stages."""
         found = [event for event in self.events if event.get("kind") == "eval"]
         return [event | {"stage": event.get("stage", "val")} for event in found]
 
     def _of_stage(self, stage: str) -> list[dict[str, Any]]:
         return [event for event in self.evaluations if event["stage"] == stage]
 
-    @property
-    def validations(self) -> list[dict[str, Any]]:
-        return self._of_stage("val")
-
-    @property
-    def tests(self) -> list[dict[str, Any]]:
-        return self._of_stage("test")
-
-    @property
-    def failed_tests(self) -> list[dict[str, Any]]:
-        return self._of_stage("failed_test")
+    validations = property(lambda self: self._of_stage("val"))
+    tests = property(lambda self: self._of_stage("test"))
+    failed_tests = property(lambda self: self._of_stage("failed_test"))
 
     @cached_property
     def score(self) -> ScoreText:
@@ -163,7 +127,7 @@ class RunDetails:
     @cached_property
     def alerts(self) -> list[AlertRecord]:
         """One record per rule, active ones first."""
-        return _alerts(self.events)
+        return records(filter(None, map(alert_from_event, self.events)))
 
     @property
     def changed(self) -> dict[str, tuple[Any, Any]] | None:
@@ -184,14 +148,12 @@ class RunDetails:
     @property
     def time_shares(self) -> dict[str, float]:
         """Fraction of the training time by part: env, act, update, eval, ..."""
-        found = {
-            name.removeprefix(_TIMING).removesuffix("_share"): [
-                y for _, y in points if y is not None
-            ]
+        return {
+            name.removeprefix(_TIMING).removesuffix("_share"): values[-1]
             for name, points in self.curves.items()
             if name.startswith(_TIMING) and name.endswith("_share")
+            if (values := [y for _, y in points if y is not None])
         }
-        return {name: values[-1] for name, values in found.items() if values}
 
     @property
     def videos(self) -> list[Path]:
@@ -225,12 +187,7 @@ def follow_events(ref: str | Run, cursor: str | None = None, root: Path | None =
 
 def get_alerts(ref: str | Run, root: Path | None = None) -> list[AlertRecord]:
     """The alerts that were raised while training, one record per rule, active ones first."""
-    return _alerts(get_events(ref, "alert", root))
-
-
-def _alerts(events: Iterable[dict[str, Any]]) -> list[AlertRecord]:
-    found = [alert_from_event(event) for event in events]
-    return records(alert for alert in found if alert is not None)
+    return records(filter(None, map(alert_from_event, get_events(ref, "alert", root))))
 
 
 def get_videos(ref: str | Run, root: Path | None = None) -> list[Path]:

@@ -165,8 +165,15 @@ def _about(details: RunDetails) -> list[Block]:
 
 
 def _sections(details: RunDetails) -> dict[str, list[Block]]:
+    run = details.summary
+    rows, why = result_rows(run, details.tests, details.score)
+    folder = details.run.path
+    files = [(Code(name), text) for name, text in _FILES.items() if (folder / name).exists()]
+    commands = [f"gsolve run {run.id}", f"gsolve plot {run.id}"]
+    if run.checkpoints:
+        commands = [eval_command(run), *commands, resume_command(run)]
     told: dict[str, list[Block]] = {
-        "Result": _result(details),
+        "Result": [Table(None, rows), *([Text("{}", (why,))] if why else [])],
         "Curves": [Own(_curves(details))],
         "Alerts": _alerts(details),
         "Videos": _videos(details),
@@ -177,15 +184,10 @@ def _sections(details: RunDetails) -> dict[str, list[Block]]:
         "Validation": _evaluations(details, details.validations) or [NONE],
         "Checkpoints": _checkpoints(details),
         "Time": _time(details),
-        "Files": _files(details.run),
-        "Next": _next(details),
+        "Files": [Table(("file", "what it holds"), files)],
+        "Next": [Commands(commands)],
     }
     return {heading: blocks for heading, blocks in told.items() if blocks}
-
-
-def _result(details: RunDetails) -> list[Block]:
-    rows, why = result_rows(details.summary, details.tests, details.score)
-    return [Table(None, rows), *([Text("{}", (why,))] if why else [])]
 
 
 def _curves(details: RunDetails) -> str:
@@ -197,8 +199,13 @@ def _curves(details: RunDetails) -> str:
     if not main:
         return "<p>No metrics are logged yet.</p>"
     keys = [(line.colour, line.label, line.opacity) for line in lines]
-    names = (*PANELS, *MORE_PANELS)
-    small = "".join(_panel(name, points) for name in names if (points := _changing(details, name)))
+    panels = {name: details.curves.get(name, []) for name in (*PANELS, *MORE_PANELS)}
+    small = "".join(
+        f'<figure title="{escape(describe(name).description)}"><figcaption>{escape(name)}'
+        f"</figcaption>{line_chart([Line(name, points, COLOURS[0], 1.8)], height=200)}</figure>"
+        for name, points in panels.items()
+        if len({y for _, y in points if y is not None}) > 1
+    )
     level = f' <span class="quiet">dashed: {escape(text)}</span>' if threshold is not None else ""
     return (
         f"<figure>{main}<figcaption>{legend(keys)}{level}</figcaption></figure>"
@@ -216,20 +223,6 @@ def _return_lines(details: RunDetails, colour: str, prefix: str) -> list[Line]:
         band = [] if prefix else [(x, y - std, y + std) for x, y, std in known]
         lines.append(Line(label, val, colour, width=2.4, band=band, marker=len(val) <= 60))
     return lines
-
-
-def _changing(details: RunDetails, name: str) -> list[tuple[int, float | None]]:
-    """A curve that has more than one value."""
-    points = details.curves.get(name, [])
-    return points if len({y for _, y in points if y is not None}) > 1 else []
-
-
-def _panel(name: str, points: Sequence[tuple[int, float | None]]) -> str:
-    chart = line_chart([Line(name, points, COLOURS[0], width=1.8)], height=200)
-    return (
-        f'<figure title="{escape(describe(name).description)}">'
-        f"<figcaption>{escape(name)}</figcaption>{chart}</figure>"
-    )
 
 
 def _alerts(details: RunDetails) -> list[Block]:
@@ -343,19 +336,6 @@ def _time(details: RunDetails) -> list[Block]:
         for name, text in rows
     )
     return [Own(bars, _markdown(Table(("part", "share of the time"), rows)))] if rows else []
-
-
-def _files(run: Run) -> list[Block]:
-    rows = [(Code(name), text) for name, text in _FILES.items() if (run.path / name).exists()]
-    return [Table(("file", "what it holds"), rows)]
-
-
-def _next(details: RunDetails) -> list[Block]:
-    run = details.summary
-    commands = [f"gsolve run {run.id}", f"gsolve plot {run.id}"]
-    if run.checkpoints:
-        commands = [eval_command(run), *commands, resume_command(run)]
-    return [Commands(commands)]
 
 
 # -- several runs ---------------------------------------------------------------------------------

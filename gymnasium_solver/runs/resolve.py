@@ -11,14 +11,7 @@ from typing import NamedTuple
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.paths import is_folder, user_path
-from gymnasium_solver.runs.checkpoint import (
-    BEST,
-    LAST,
-    CheckpointInfo,
-    find_checkpoint,
-    list_checkpoints,
-    pointer_env_steps,
-)
+from gymnasium_solver.runs import checkpoint
 from gymnasium_solver.runs.files import read_pointer
 from gymnasium_solver.runs.run import LAST_RUN, Run, is_run
 from gymnasium_solver.suggest import did_you_mean
@@ -68,7 +61,7 @@ def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
 
 
 def resolve_checkpoint(
-    ref: str | Run, root: Path, *, allow_paths: bool = True, default: str = BEST
+    ref: str | Run, root: Path, *, allow_paths: bool = True, default: str = checkpoint.BEST
 ) -> ResolvedCheckpoint:
     """The checkpoint named by `ref`; without a selector `default`, otherwise the last one."""
     if isinstance(ref, Run):
@@ -90,7 +83,7 @@ def resolve_checkpoint(
     if pointer := match["pointer"]:
         return _pointed(run, pointer)
     env_steps = int(match["env_steps"])
-    path = find_checkpoint(run.checkpoints_dir, env_steps)
+    path = checkpoint.find_checkpoint(run.checkpoints_dir, env_steps)
     if path is None:
         raise RunError(
             f"{run.id} has no checkpoint at {env_steps} env steps. {_checkpoints_text(run)}"
@@ -121,7 +114,7 @@ def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
         return ref, None
     if run_ref.endswith("/checkpoints"):
         run_ref = run_ref.removesuffix("/checkpoints")
-        selector = {BEST: "@best", LAST: "@last"}.get(selector, selector)
+        selector = {checkpoint.BEST: "@best", checkpoint.LAST: "@last"}.get(selector, selector)
     is_path = "/" in run_ref and not is_run(user_path(run_ref))
     is_path = is_path or (allow_paths and is_folder(user_path(ref)))
     if is_path and not _SELECTOR.fullmatch(selector):
@@ -178,23 +171,24 @@ def _listing(names: list[str]) -> str:
 
 
 def _default_checkpoint(run: Run, default: str) -> ResolvedCheckpoint:
-    is_there = pointer_env_steps(run.checkpoints_dir, default) is not None
-    return _pointed(run, default if is_there else LAST)
+    is_there = checkpoint.pointer_env_steps(run.checkpoints_dir, default) is not None
+    return _pointed(run, default if is_there else checkpoint.LAST)
 
 
 def _pointed(run: Run, pointer: str) -> ResolvedCheckpoint:
-    env_steps = pointer_env_steps(run.checkpoints_dir, pointer)
-    infos = list_checkpoints(run.checkpoints_dir)
-    if env_steps is None and pointer == LAST and infos:  # only the pointer is lost
+    env_steps = checkpoint.pointer_env_steps(run.checkpoints_dir, pointer)
+    infos = checkpoint.list_checkpoints(run.checkpoints_dir)
+    if env_steps is None and pointer == checkpoint.LAST and infos:  # only the pointer is lost
         env_steps = infos[-1].env_steps
-    path = find_checkpoint(run.checkpoints_dir, env_steps) if env_steps is not None else None
+    found = {info.env_steps: info.path for info in infos}
+    path = None if env_steps is None else found.get(env_steps)
     if path is None:
         raise RunError(f"{run.id} has no @{pointer} checkpoint. {_checkpoints_text(run, infos)}")
     return ResolvedCheckpoint(run, path, f"@{pointer}")
 
 
-def _checkpoints_text(run: Run, infos: list[CheckpointInfo] | None = None) -> str:
-    infos = list_checkpoints(run.checkpoints_dir) if infos is None else infos
+def _checkpoints_text(run: Run, infos: list[checkpoint.CheckpointInfo] | None = None) -> str:
+    infos = checkpoint.list_checkpoints(run.checkpoints_dir) if infos is None else infos
     if not infos:
         return "It has none yet."
     names = [f"{c.env_steps}{' @best' * c.is_best}{' @last' * c.is_last}" for c in infos]

@@ -27,19 +27,10 @@ from typing import Any, Self
 
 from gymnasium_solver.errors import RunError, WriteError
 from gymnasium_solver.paths import is_file, user_path
-from gymnasium_solver.runs import machine
+from gymnasium_solver.runs import files, machine
 from gymnasium_solver.runs.checkpoint import CheckpointInfo, list_checkpoints, rewind
-from gymnasium_solver.runs.files import (
-    cannot_write,
-    dump_json,
-    locked,
-    read_json,
-    write_atomic,
-    write_pointer,
-    writing,
-)
 from gymnasium_solver.runs.jsonl import Appender, json_line, read_jsonl
-from gymnasium_solver.runs.origin import signature
+from gymnasium_solver.runs.machine import signature
 from gymnasium_solver.runs.summary import Fields, check_evaluation, summary_of, test_score
 
 LAST_RUN = "@last"
@@ -110,45 +101,47 @@ class Run:
         that the config makes the program import.
         """
         git, diff = machine.git_state(Path.cwd())
-        run = cls(_make_folder(root, config) if name is None else _named_folder(root, name))
+        run = cls(_make_folder(root, config, name))
         try:
             run.checkpoints_dir.mkdir()
             run.videos_dir.mkdir()
             for path in (run.metrics_path, run.events_path, run.log_path):
                 path.touch()
-            write_atomic(run.config_path, config_yaml.encode())
+            files.write_atomic(run.config_path, config_yaml.encode())
             if diff:
-                write_atomic(run.path / "git.diff", diff)
+                files.write_atomic(run.path / "git.diff", diff)
             meta = _first_meta(run.id, config, command or [], git)
-            write_atomic(run.meta_path, dump_json(meta | {"signature": signature(run.id, code)}))
-            write_pointer(root / LAST_RUN, run.id)
+            files.write_atomic(
+                run.meta_path, files.dump_json(meta | {"signature": signature(run.id, code)})
+            )
+            files.write_pointer(root / LAST_RUN, run.id)
         except OSError as error:
             shutil.rmtree(run.path, ignore_errors=True)
-            raise cannot_write("a new run", root, error) from error
+            raise files.cannot_write("a new run", root, error) from error
         return run
 
     def lock(self) -> AbstractContextManager[None]:
         """Keep other processes from writing this run; held while it trains."""
-        return locked(self.path)
+        return files.locked(self.path)
 
     def meta(self) -> dict[str, Any]:
-        return read_json(self.meta_path, "It is written at creation; is this a run folder?")
+        return files.read_json(self.meta_path, "It is written at creation; is this a run folder?")
 
     def update_meta(self, **fields: Any) -> None:
         """Set fields of meta.json atomically. Costs one fsync, so do not call it every epoch."""
         status = fields.get("status", "running")
         if status not in STATUSES:
             raise ValueError(f"status {status!r}; expected one of {', '.join(STATUSES)}")
-        with writing("the status", self.meta_path):
+        with files.writing("the status", self.meta_path):
             if not self.meta_path.exists():
                 raise FileNotFoundError
             meta = self.meta() | fields | {"updated_at": utc_now()}
-            write_atomic(self.meta_path, dump_json(meta))
+            files.write_atomic(self.meta_path, files.dump_json(meta))
 
     def write_config(self, config_yaml: str) -> None:
         """Replace config.yaml, at a resume with changed fields."""
-        with writing("the config", self.config_path):
-            write_atomic(self.config_path, config_yaml.encode())
+        with files.writing("the config", self.config_path):
+            files.write_atomic(self.config_path, config_yaml.encode())
 
     def log_metrics(self, row: Mapping[str, Any]) -> None:
         """Append one row; `env_steps` is its clock. Non-finite values become null."""
@@ -186,15 +179,15 @@ class Run:
             )
         self.close()
         summary_of(self.path, meta, [])  # RunError if a field is damaged: before files change
-        files = (self.metrics_path, self.events_path)
-        kept = {path: _rows_until(path, env_steps) for path in files}
+        paths = (self.metrics_path, self.events_path)
+        kept = {path: _rows_until(path, env_steps) for path in paths}
         # From here on files change; everything that is needed was read.
-        with writing("the run to resume", self.path):
+        with files.writing("the run to resume", self.path):
             for leftover in self.path.glob(".*.tmp-*"):
                 leftover.unlink()
             rewind(self.checkpoints_dir, env_steps)
             for path, data in kept.items():
-                write_atomic(path, data)
+                files.write_atomic(path, data)
         entry = {"at": utc_now(), "from_env_steps": env_steps}
         entry |= {"command": command or [], "versions": machine.versions()}
         earlier = meta.get("resumed")
@@ -216,8 +209,6 @@ class Run:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # -- results --
 
     def __repr__(self) -> str:
         try:
@@ -259,15 +250,12 @@ class Run:
     @property
     def best(self) -> CheckpointInfo | None:
         """The checkpoint with the best validation score; None if nothing was evaluated."""
-        return next((c for c in self._checkpoints() if c.is_best), None)
+        return next((c for c in list_checkpoints(self.checkpoints_dir) if c.is_best), None)
 
     @property
     def last(self) -> CheckpointInfo | None:
         """The newest checkpoint."""
-        return next((c for c in self._checkpoints() if c.is_last), None)
-
-    def _checkpoints(self) -> list[CheckpointInfo]:
-        return list_checkpoints(self.checkpoints_dir)
+        return next((c for c in list_checkpoints(self.checkpoints_dir) if c.is_last), None)
 
     def agent(self, checkpoint: str = "@best", device: str = "cpu", *, trust: bool = False) -> Any:
         """The trained agent: of @best (the last one if nothing was evaluated), @last or
@@ -286,7 +274,7 @@ class Run:
         return {name: [row.get(name) for row in rows] for name in names}
 
     def _append(self, path: Path, line: bytes) -> None:
-        with writing("a line", path):
+        with files.writing("a line", path):
             appender = self._appenders.get(path)
             if appender is None:
                 appender = self._appenders[path] = Appender(path)
@@ -343,19 +331,25 @@ def _is_here(meta: Mapping[str, Any]) -> bool:
     return isinstance(recorded, Mapping) and recorded.get("hostname") == machine.hostname()
 
 
-def _make_folder(root: Path, config: Mapping[str, Any]) -> Path:
+def _make_folder(root: Path, config: Mapping[str, Any], given: str | None) -> Path:
     """Create a folder owned by this process: mkdir is the lock, the hex digits avoid collisions."""
+    if given is not None:
+        check_run_name(given)
     name = f"{config['env_id']}-{config.get('variant') or config['algo_id']}"
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.")
     try:
         root.mkdir(parents=True, exist_ok=True)
         while True:
             now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-            path = root / f"{name}-{now}-{secrets.token_hex(2)}"
+            path = root / (given or f"{name}-{now}-{secrets.token_hex(2)}")
             try:
                 path.mkdir()
             except FileExistsError:
-                continue
+                if given is None:
+                    continue
+                if not is_unfinished(path):
+                    raise RunError(f"{path} exists already") from None
+                clear_run(path)
             return path
     except OSError as error:
         raise RunError(
@@ -368,24 +362,9 @@ def check_run_name(name: str) -> None:
     """RunError if a run cannot have this name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,127}", name):
         raise RunError(
-            f"{name!r} cannot name a run: expected up to 128 letters, digits and . _ + = -, "
+            f"{name[:60]!r} cannot name a run: expected up to 128 letters, digits and . _ + = -, "
             "beginning with a letter or digit"
         )
-
-
-def _named_folder(root: Path, name: str) -> Path:
-    check_run_name(name)
-    path = root / name
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        path.mkdir()
-    except FileExistsError:
-        if not is_unfinished(path):
-            raise RunError(f"{path} exists already") from None
-        clear_run(path)
-    except OSError as error:
-        raise cannot_write("a new run", root, error) from error
-    return path
 
 
 def _process() -> dict[str, Any]:

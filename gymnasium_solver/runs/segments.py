@@ -122,16 +122,14 @@ def prune_segments(directory: Path, keep: Iterable[str]) -> list[str]:
 
     Returns the names of the removed segments; files with other names are not touched.
     """
-    kept = set(keep)
-    removed = [
-        path.name
-        for path in _entries(directory)
-        if _FILE.fullmatch(path.name) and path.name not in kept and path.is_file()
-    ]
+    kept, removed = set(keep), []
     with writing("the removal of old replay rows", directory):
-        for name in removed:
-            (directory / name).unlink()
-        _remove_temps(directory)
+        for path in sorted(directory.iterdir()) if directory.is_dir() else []:
+            if _TEMP.fullmatch(path.name):
+                path.unlink()
+            elif _FILE.fullmatch(path.name) and path.name not in kept and path.is_file():
+                path.unlink()
+                removed.append(path.name)
     return removed
 
 
@@ -173,17 +171,10 @@ def _load(directory: Path, segment: Segment) -> "dict[str, np.ndarray]":
 
     file = directory / segment["file"]
     data = read_bytes(file, _FIX)
-    if len(data) != segment["size"]:
-        raise RunError(
-            f"{file} is damaged: its size is {len(data)}, the checkpoint says {segment['size']}. "
-            f"{_FIX}"
-        )
-    sha256 = hashlib.sha256(data).hexdigest()
-    if sha256 != segment["sha256"]:
-        raise RunError(
-            f"{file} is damaged: its sha256 is {sha256}, the checkpoint says {segment['sha256']}. "
-            f"{_FIX}"
-        )
+    for what, found in (("size", len(data)), ("sha256", hashlib.sha256(data).hexdigest())):
+        if found != segment[what]:
+            said = f"its {what} is {found}, the checkpoint says {segment[what]}"
+            raise RunError(f"{file} is damaged: {said}. {_FIX}")
     try:
         arrays = load(data)
     except (SafetensorError, KeyError, ValueError) as error:
@@ -205,13 +196,3 @@ def check_segments(segments: Any) -> list[Segment]:
         if not _FILE.fullmatch(segment["file"]):
             raise RunError(f"{segment['file']!r} is not the name of a replay segment. {_FIX}")
     return segments
-
-
-def _entries(directory: Path) -> list[Path]:
-    return sorted(directory.iterdir()) if directory.is_dir() else []
-
-
-def _remove_temps(directory: Path) -> None:
-    for path in _entries(directory):
-        if _TEMP.fullmatch(path.name):
-            path.unlink()

@@ -8,6 +8,7 @@ A condition compares a field: id, env, algo, variant, seed, status, test, val, s
 time, tag, or any field of the config.
 """
 
+import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.summary import RunSummary
 from gymnasium_solver.suggest import did_you_mean
 
+_COMPARE = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 Config = Callable[[RunSummary], dict[str, Any]]
 _CONDITION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<sign>>=|<=|!=|=|>|<)(?P<value>.*)", re.S)
 
@@ -88,9 +90,8 @@ def _holds(value: Any, sign: str, text: str) -> bool:
     number, bound = _number(value), _number(text)
     if number is None or bound is None:
         return False
-    return {"<": number < bound, ">": number > bound, "<=": number <= bound, ">=": number >= bound}[
-        sign
-    ]
+    holds: bool = _COMPARE[sign](number, bound)
+    return holds
 
 
 def _equal(value: Any, text: str) -> bool:

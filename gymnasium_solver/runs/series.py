@@ -21,6 +21,11 @@ from gymnasium_solver.runs.run import Run
 Array = np.ndarray
 
 
+def _number(value: object) -> float:
+    number = finite(value)
+    return math.nan if number is None else number
+
+
 class MetricTable:
     """The metrics of a run by columns. Each `refresh` reads what was added to its files, or all of
     them after a resume has rewritten them."""
@@ -68,17 +73,13 @@ class MetricTable:
     def _add(self, row: Row) -> None:
         place = self.n_rows
         for name in CLOCK:
-            value = finite(row.get(name))
-            self._clock[name].append(math.nan if value is None else value)
+            self._clock[name].append(_number(row.get(name)))
         for name, value in row.items():
             if name in CLOCK or name == LOGGED_AT or isinstance(value, str):
                 continue
-            if name not in self._columns:
-                self._columns[name] = (array("l"), array("d"))
-            number = finite(value)
-            places, values = self._columns[name]
+            places, values = self._columns.setdefault(name, (array("l"), array("d")))
             places.append(place)
-            values.append(math.nan if number is None else number)
+            values.append(_number(value))
             self._n_values += 1
         self.n_rows += 1
 
@@ -94,7 +95,7 @@ class MetricTable:
             at = self._over(x)[places]
         else:
             rows = [row for row in self._of_events if name in row]
-            values = np.array([_number(row[name]) for row in rows], dtype=np.float64)
+            values = np.array([_number(row[name]) for row in rows])
             at = self._at([row["env_steps"] for row in rows], x)
         known = ~np.isnan(at)
         order = np.argsort(at[known], kind="stable")
@@ -120,11 +121,6 @@ class MetricTable:
         if not use.any():
             return np.full(len(steps), np.nan)
         return np.interp(steps, known[use], values[use])
-
-
-def _number(value: object) -> float:
-    number = finite(value)
-    return math.nan if number is None else number
 
 
 def smoothed(values: Array, weight: float) -> Array:

@@ -11,13 +11,16 @@ read again when its files change, or when its process has gone.
 
 import dataclasses
 import gc
+import json
 import os
 import re
 import secrets
+import stat
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +30,6 @@ from gymnasium_solver.paths import is_folder
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.checkpoint import list_checkpoints
-from gymnasium_solver.runs.index import Index, Stamp, is_settled, stamp
 from gymnasium_solver.runs.jsonl import tail_jsonl
 from gymnasium_solver.runs.manage import Labels, read_labels
 from gymnasium_solver.runs.run import Run, live_status
@@ -38,14 +40,17 @@ from gymnasium_solver.version import __version__
 INDEX, CONFIGS = ".index.json", ".configs.json"
 MOST_SELECTIONS = 64
 LASTING = ("finished", "interrupted", "failed", "killed")
-_ALIVE = ("status", "pid", "pid_started", "machine")
 _OWN = ("id", "path", "config")  # not stored: they depend on where the folder is
 _NAMES = [field.name for field in dataclasses.fields(RunSummary) if field.name not in _OWN]
 _STATUS, _CHECKPOINTS = _NAMES.index("status"), _NAMES.index("checkpoints")
 _DATE = re.compile(r"-(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-[0-9a-f]{4}$")
+FEWEST = 20
+"""Entries from which on an index is written."""
+SETTLED_NS = 2 * 10**9
+"""Age from which on a file counts as unchanged if its stamp is: two writes within the resolution of
+the clock may have the same stamp."""
 
-
-# -- one run --------------------------------------------------------------------------------------
+Stamp = list[int]
 
 
 def read_summary(run: Run) -> RunSummary:
@@ -111,11 +116,79 @@ def read_config(run: Run) -> dict[str, Any]:
     return config
 
 
-def _config_or_empty(run: Run) -> dict[str, Any]:
-    try:
-        return read_config(run)
-    except RunError:
+# -- the index ------------------------------------------------------------------------------------
+
+
+class Index:
+    """A cache of what was read from many small files: a plain JSON file in the runs folder, from
+    keys to a stamp of the files and what was read. It may be deleted at any time; a damaged one, or
+    one of another version, is ignored. Processes replace it as a whole: the last one wins, and
+    whatever is missing is read again. One that is not `enabled` has and keeps nothing."""
+
+    def __init__(self, path: Path, version: str, enabled: bool) -> None:
+        self.path, self.version, self.enabled = path, version, enabled
+        self._entries = self._load() if enabled else {}
+        self._n_loaded, self._n_changed = len(self._entries), 0
+
+    def get(self, key: str, stamp: Stamp | None) -> Any:
+        """None if the value is not known, or if a file has changed."""
+        entry = self._entries.get(key)
+        return entry[1] if stamp is not None and entry is not None and entry[0] == stamp else None
+
+    def put(self, key: str, stamp: Stamp | None, value: Any) -> None:
+        """Keep a value; nothing is kept of files that have just been written."""
+        if stamp is not None and is_settled(stamp):
+            self._entries[key] = [stamp, value]
+            self._n_changed += 1
+
+    def save(self, keys: Collection[str]) -> None:
+        """Drop all other entries, and write the file if enough has changed to be worth it. Nothing
+        depends on it, so an error (a folder that cannot be written) is ignored."""
+        for key in self._entries.keys() - set(keys):
+            self._n_changed += 1
+            del self._entries[key]
+        n = max(len(self._entries), self._n_loaded)
+        if not self.enabled or n < FEWEST or self._n_changed <= n // 100:
+            return
+        body = json.dumps(self._entries, separators=(",", ":"), ensure_ascii=False)
+        temp = self.path.with_name(f"{self.path.name}.tmp-{secrets.token_hex(4)}")
+        with suppress(OSError, UnicodeEncodeError):
+            data = body.encode()
+            header = json.dumps({"version": self.version, "crc": zlib.crc32(data)}).encode()
+            try:
+                temp.write_bytes(header + b"\n" + data)
+                os.replace(temp, self.path)
+            finally:
+                temp.unlink(missing_ok=True)
+
+    def _load(self) -> dict[str, list[Any]]:
+        with suppress(OSError, ValueError, RecursionError):
+            if stat.S_ISREG(self.path.stat().st_mode):
+                header, _, body = self.path.read_bytes().partition(b"\n")
+                if json.loads(header) == {"version": self.version, "crc": zlib.crc32(body)}:
+                    entries: dict[str, list[Any]] = json.loads(body)
+                    return entries
         return {}
+
+
+def stamp(file: str, *folders: str) -> Stamp | None:
+    """Time, size and inode of a file, and the times of folders (0 without one); None if there is no
+    such file. The time of a folder changes when a file in it is created, replaced or removed."""
+    try:
+        found = os.stat(file)
+        values = [found.st_mtime_ns, found.st_size, found.st_ino]
+    except OSError:
+        return None
+    for folder in folders:
+        try:
+            values.append(os.stat(folder).st_mtime_ns)
+        except OSError:
+            values.append(0)
+    return values
+
+
+def is_settled(stamp: Stamp) -> bool:
+    return time.time_ns() - max(stamp[0], *stamp[3:], 0) > SETTLED_NS
 
 
 # -- all runs -------------------------------------------------------------------------------------
@@ -130,8 +203,6 @@ class _Entry:
     metrics: Stamp | None
     is_settled: bool
     """Whether the files were old enough when read for their stamps to tell a later change."""
-    alive: dict[str, Any] | None
-    """The process of a run in training, as in its meta.json."""
     revision: int
     config: dict[str, Any] | None = None
 
@@ -207,22 +278,17 @@ class RunStore:
         entry = self._entries[run.id]
         if entry.config is None:
             missing = {name: e for name, e in self._entries.items() if e.config is None}
-            index = Index(self.root, CONFIGS, __version__) if len(missing) > 1 else None
+            index = Index(self.root / CONFIGS, __version__, enabled=len(missing) > 1)
             for name, one in missing.items():
-                one.config = self._read_config(name, index)
-            if index is not None:
-                index.keep(self._entries)
-                index.save()
+                file = stamp(f"{self.root}/{name}/config.yaml")
+                one.config = index.get(name, file)
+                if one.config is None:
+                    with suppress(RunError):
+                        one.config = read_config(Run(self.root / name))
+                    one.config = one.config or {}
+                    index.put(name, file, one.config)
+            index.save(self._entries)
         return entry.config or {}
-
-    def _read_config(self, name: str, index: Index | None) -> dict[str, Any]:
-        file = stamp(f"{self.root}/{name}/config.yaml")
-        config: dict[str, Any] | None = index.get(name, file) if index is not None else None
-        if config is None:
-            config = _config_or_empty(Run(self.root / name))
-            if index is not None:
-                index.put(name, file, config)
-        return config
 
     def refresh(self, max_age_s: float = 0.0) -> bool:
         """Look at the files, unless that was done less than `max_age_s` ago. True if something has
@@ -244,13 +310,17 @@ class RunStore:
         """Only the first one uses the index: later ones know the runs."""
         # A killed run is known as such on its own machine alone.
         version = f"{__version__} {machine.hostname()} {','.join(_NAMES)}"
-        index = None if self._is_scanned else Index(self.root, INDEX, version)
+        index = Index(self.root / INDEX, version, enabled=not self._is_scanned)
         revision, is_any = self._revision + 1, False
         folder, names = str(self.root), set()
-        for name in _folders(self.root):
-            files = _run_stamp(f"{folder}/{name}")
-            if files is None:
+        for name in os.listdir(folder) if is_folder(self.root) else ():
+            if name[0] in "@.":
                 continue
+            run = f"{folder}/{name}"
+            # What a summary depends on: labels.json is replaced in the folder of the run.
+            files = stamp(f"{run}/meta.json", run, f"{run}/checkpoints")
+            if files is None:
+                continue  # not a run
             names.add(name)
             if self._has_changed(name, files):
                 is_any |= self._take(name, files, index, revision)
@@ -259,50 +329,49 @@ class RunStore:
             is_any = True
         if is_any:
             self._revision = revision
-        if index is not None:
-            index.keep(names)
-            index.save()
+        index.save(names)
 
     def _has_changed(self, name: str, files: Stamp) -> bool:
         entry = self._entries.get(name)
         if entry is None or entry.stamp != files or not entry.is_settled:
             return True
-        if entry.summary.status in LASTING and entry.summary.status != "killed":
+        status = entry.summary.status
+        if status in LASTING and status != "killed":
             return False
         if entry.metrics != self._metrics_stamp(name):
             return True
-        return entry.alive is not None and live_status(entry.alive) != entry.summary.status
+        if status not in ("created", "running"):
+            return False
+        try:
+            return live_status(Run(self.root / name).meta()) != status  # its process may be gone
+        except RunError:
+            return True
 
     def _metrics_stamp(self, name: str) -> Stamp | None:
         """The counts of a killed run are those of its last row of metrics."""
         return stamp(f"{self.root}/{name}/metrics.jsonl")
 
-    def _take(self, name: str, files: Stamp, index: Index | None, revision: int) -> bool:
+    def _take(self, name: str, files: Stamp, index: Index, revision: int) -> bool:
         """Read one run. False if it is what it was."""
-        metrics: Stamp | None = None
-        stored = None if index is None else index.get(name, files)
-        if stored is not None and stored[_STATUS] == "killed":
-            metrics = self._metrics_stamp(name)
-            stored = stored if stored[-1] == metrics else None
-        if stored is not None:
-            summary = _from_stored(self.root, name, stored)
-        else:
+        stored = index.get(name, files)
+        is_killed = stored is not None and stored[_STATUS] == "killed"
+        if stored is None or (is_killed and stored[-1] != self._metrics_stamp(name)):
             metrics = self._metrics_stamp(name)
             summary = summary_or_broken(Run(self.root / name))
-            if index is not None and summary.status in LASTING:
-                index.put(name, files, _to_store(summary, metrics))
-        alive = None if summary.status in LASTING else _alive(Run(self.root / name))
+            if summary.status in LASTING:
+                values = [getattr(summary, name) for name in _NAMES]
+                values[_CHECKPOINTS] = [list(c.values()) for c in summary.checkpoints]
+                index.put(name, files, [*values, metrics if summary.status == "killed" else None])
+        else:
+            summary, metrics = _from_stored(self.root, name, stored), stored[-1]
         before = self._entries.get(name)
         if before is not None and before.summary == summary:
             # In place: the order holds the same objects.
-            before.stamp, before.metrics, before.alive = files, metrics, alive
-            before.is_settled = is_settled(files)
+            before.stamp, before.metrics, before.is_settled = files, metrics, is_settled(files)
             return False
         number = self._next_number if before is None else before.number
         self._next_number += before is None
-        self._entries[name] = _Entry(
-            number, summary, files, metrics, is_settled(files), alive, revision
-        )
+        self._entries[name] = _Entry(number, summary, files, metrics, is_settled(files), revision)
         return True
 
     def _ordered(self) -> list[_Entry]:
@@ -327,14 +396,6 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _alive(run: Run) -> dict[str, Any] | None:
-    try:
-        meta = run.meta()
-    except RunError:
-        return None
-    return {name: meta.get(name) for name in _ALIVE}
-
-
 def _created(run: RunSummary) -> tuple[str, str]:
     """Sort key: when the run was created; of a broken run its id may tell."""
     if run.created_at:
@@ -346,12 +407,6 @@ def _created(run: RunSummary) -> tuple[str, str]:
     return f"{year}-{month}-{day}T{':'.join(clock)}", run.id
 
 
-def _to_store(summary: RunSummary, metrics: Stamp | None) -> list[Any]:
-    values = [getattr(summary, name) for name in _NAMES]
-    values[_CHECKPOINTS] = [list(c.values()) for c in summary.checkpoints]
-    return [*values, metrics if summary.status == "killed" else None]
-
-
 def _from_stored(root: Path, name: str, values: list[Any]) -> RunSummary:
     summary = object.__new__(RunSummary)  # without __init__, which is slow in a frozen dataclass
     fields = dict(zip(_NAMES, values, strict=False))
@@ -361,16 +416,3 @@ def _from_stored(root: Path, name: str, values: list[Any]) -> RunSummary:
     ]
     summary.__dict__.update(fields, id=name, path=f"{root}{os.sep}{name}", config=None)
     return summary
-
-
-def _folders(root: Path) -> list[str]:
-    if not is_folder(root):
-        return []
-    with os.scandir(root) as entries:
-        return [entry.name for entry in entries if entry.name[0] not in "@."]
-
-
-def _run_stamp(run: str) -> Stamp | None:
-    """The stamp of what a summary depends on: meta.json, the run's folder, in which labels.json is
-    replaced, and the checkpoints. None if this is not a run."""
-    return stamp(f"{run}/meta.json", run, f"{run}/checkpoints")

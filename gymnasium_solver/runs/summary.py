@@ -6,7 +6,7 @@ names the file and the field.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -115,37 +115,29 @@ class Fields:
         self.values, self.file = values, file
 
     def text(self, name: str) -> str | None:
-        value = self.values.get(name)
-        return None if value is None else printable(self._checked(name, value, str, "text"))
+        value = self._get(name, "text", lambda value: isinstance(value, str))
+        return None if value is None else printable(value)
 
     def count(self, name: str) -> int | None:
-        value = self._checked(name, self.values.get(name), int, "a whole number >= 0")
-        if value is not None and (isinstance(value, bool) or value < 0):
-            self._refuse(name, value, "a whole number >= 0")
-        return value
+        return self._get(name, "a whole number >= 0", lambda v: type(v) is int and v >= 0)
 
     def number(self, name: str) -> float | int | None:
-        value = self.values.get(name)
-        if value is not None and finite(value) is None:
-            self._refuse(name, value, "a number")
-        return value
+        return self._get(name, "a number", lambda value: finite(value) is not None)
 
     def flag(self, name: str) -> bool | None:
-        return self._checked(name, self.values.get(name), bool, "true or false")
+        return self._get(name, "true or false", lambda value: isinstance(value, bool))
 
     def mapping(self, name: str) -> "Fields | None":
-        value = self._checked(name, self.values.get(name), dict, "a mapping")
+        value = self._get(name, "a mapping", lambda value: isinstance(value, dict))
         return None if value is None else Fields(value, self.file)
 
-    def _checked(self, name: str, value: Any, kind: type, expected: str) -> Any:
-        if value is not None and not isinstance(value, kind):
-            self._refuse(name, value, expected)
+    def _get(self, name: str, expected: str, fits: Callable[[Any], bool]) -> Any:
+        value = self.values.get(name)
+        if value is not None and not fits(value):
+            shown = printable(repr(value))
+            shown = shown if len(shown) <= 60 else shown[:60] + "..."
+            raise RunError(f"{self.file}: {name} is {shown}, expected {expected}. {_FIX}")
         return value
-
-    def _refuse(self, name: str, value: Any, expected: str) -> None:
-        shown = printable(repr(value))
-        shown = shown if len(shown) <= 60 else shown[:60] + "..."
-        raise RunError(f"{self.file}: {name} is {shown}, expected {expected}. {_FIX}")
 
 
 def summary_of(

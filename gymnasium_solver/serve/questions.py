@@ -5,7 +5,7 @@
 
 The first parameter is the desk that answers: the folder of runs and what is kept of it. The others
 say what may be given. The web server makes a route of such a function (web/handling.py) and the MCP
-server a tool (mcp/answers.py); both read the arguments here, so a run, a number or a list means the
+server a tool (mcp/server.py); both read the arguments here, so a run, a number or a list means the
 same and has the same limits whoever asks. An answer is a mapping of JSON types, or what the server
 itself returns: a file, a picture.
 """
@@ -16,6 +16,7 @@ import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,11 +35,10 @@ from typing import (
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.compare import compare
 from gymnasium_solver.experiments.groups import Group
-from gymnasium_solver.runs.index import stamp
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.series import MetricTable
-from gymnasium_solver.runs.store import RunStore
+from gymnasium_solver.runs.store import RunStore, stamp
 
 Question = Callable[..., Any]
 Answer = dict[str, Any]
@@ -169,8 +169,8 @@ Limit = Annotated[int, Whole(1, 200, clamps=True)]
 class Parameter(NamedTuple):
     name: str
     kind: Any
-    """Of the value as it is given: str, int, float, bool, list or dict; Any: whatever `check`
-    accepts."""
+    """The type of the value as it is given: str, int, float, bool, list or dict; Any: whatever
+    `check` accepts."""
     default: Any
     is_optional: bool
     check: Callable[[str, Any, Mapping[str, Any]], Any] | None
@@ -244,21 +244,17 @@ def _checked(one: Parameter, value: Any, asked: Mapping[str, Any]) -> Any:
 
 def parsed(question: Question, texts: Mapping[str, str]) -> dict[str, Any]:
     """The texts of a URL as JSON values; one that does not fit is left for the check."""
-    kinds = {one.word: one.kind for one in parameters(question)}
-    return {name: _parsed(text, kinds[name]) for name, text in texts.items() if name in kinds}
-
-
-def _parsed(text: str, kind: Any) -> Any:
-    if kind is list:
-        return [part for part in text.split(",") if part]
-    if kind is int and text.isdecimal() and len(text) <= 15:
-        return int(text)
-    if kind is float:
-        try:
-            return float(text)
-        except ValueError:
-            return text
-    return text
+    given: dict[str, Any] = {o.word: texts[o.word] for o in parameters(question) if o.word in texts}
+    for one in parameters(question):
+        text = given.get(one.word, "")
+        if one.kind is list and one.word in given:
+            given[one.word] = [part for part in text.split(",") if part]
+        elif one.kind is int and text.isdecimal() and len(text) <= 15:
+            given[one.word] = int(text)
+        elif one.kind is float and text:
+            with suppress(ValueError):
+                given[one.word] = float(text)
+    return given
 
 
 def plain_name(value: Any, what: str) -> str:

@@ -22,11 +22,10 @@ from gymnasium_solver.backends import local
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.resolve import resolve_run
-from gymnasium_solver.runs.run import Run, is_alive_here, is_run, live_status
+from gymnasium_solver.runs.run import Run, check_run_name, is_alive_here, is_run, live_status
 from gymnasium_solver.serve.questions import BadRequest, plain_name
 
 ENDING_S = 20.0
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=-]{0,127}")
 _FIELD = re.compile(r"[A-Za-z_][\w.]*")
 _CONFIG = re.compile(r"[A-Za-z0-9][\w-]*([./][\w-]+)*(:[A-Za-z_]\w*)?")
 _FILES = (".yaml", ".yml", ".json")
@@ -106,11 +105,8 @@ def config_named(name: str, root: Path) -> str:
 def new_name(config: str, name: str = "") -> str:
     """The folder of a new run or experiment: the name given, checked, or one from config, time and
     four digits."""
-    if name and not _NAME.fullmatch(name):
-        raise BadRequest(
-            f"{name[:60]!r} cannot be a name: expected up to 128 letters, digits and . _ + = -, "
-            "beginning with a letter or digit"
-        )
+    if name:
+        check_run_name(name)
     base = _DATED.sub("", config.removeprefix("run:"))
     base = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.")[:80] or "run"
     return name or f"{base}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

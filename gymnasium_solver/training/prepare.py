@@ -49,7 +49,7 @@ from gymnasium_solver.plugins import import_plugins, see_working_folder
 from gymnasium_solver.printable import printable
 from gymnasium_solver.registry import config_class, observers
 from gymnasium_solver.runs.alerts.judge import check_muted
-from gymnasium_solver.runs.origin import is_made_here
+from gymnasium_solver.runs.machine import is_made_here
 from gymnasium_solver.runs.run import Run, is_run
 
 UNTUNED = ("bc", "random")

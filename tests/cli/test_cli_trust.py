@@ -13,7 +13,7 @@ import gymnasium_solver as gs
 from gymnasium_solver.cli import main as cli
 from gymnasium_solver.config.code import code_named
 from gymnasium_solver.errors import TrustError
-from gymnasium_solver.runs import origin
+from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
@@ -135,12 +135,12 @@ def test_ones_own_run_is_not_asked_about(
 
 def test_a_signature_cannot_be_taken_from_another_run(module: Path) -> None:
     code = ["a", "b"]
-    meta = {"id": "x", "signature": origin.signature("x", code)}
-    assert origin.is_made_here(meta, ["b", "a"])
+    meta = {"id": "x", "signature": machine.signature("x", code)}
+    assert machine.is_made_here(meta, ["b", "a"])
     for forged in ({"id": "y"}, {"signature": None}, {"signature": 3}, {"signature": "é\ud800"}):
-        assert not origin.is_made_here(meta | forged, code)
-    assert not origin.is_made_here(meta, ["a"])
-    assert origin.signature("x", []) is None
+        assert not machine.is_made_here(meta | forged, code)
+    assert not machine.is_made_here(meta, ["a"])
+    assert machine.signature("x", []) is None
 
 
 def test_without_a_home_folder_nothing_is_trusted(
@@ -148,8 +148,8 @@ def test_without_a_home_folder_nothing_is_trusted(
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
-    assert origin.signature("x", ["a"]) is None
-    assert not origin.is_made_here({"id": "x", "signature": "ab"}, ["a"])
+    assert machine.signature("x", ["a"]) is None
+    assert not machine.is_made_here({"id": "x", "signature": "ab"}, ["a"])
 
 
 def test_what_counts_as_code() -> None:

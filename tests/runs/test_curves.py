@@ -55,10 +55,8 @@ def test_the_test_of_sampled_actions_is_the_verdict_where_the_run_says_so() -> N
 
 
 def test_names_may_be_those_of_other_systems(run: Run) -> None:
-    assert list(query.get_metrics(run, ["train/approx_kl", "eval/ep_rew_mean"])) == [
-        "train/opt/ppo/approx_kl",
-        "val/roll/ep_rew/mean",
-    ]
+    found = query.get_metrics(run, ["train/approx_kl", "eval/ep_rew_mean"])
+    assert list(found) == ["train/opt/ppo/approx_kl", "val/roll/ep_rew/mean"]
     with pytest.raises(RunError, match=r"no metric 'train/approx_klx'. Did you mean"):
         query.get_metrics(run, ["train/approx_klx"])
 

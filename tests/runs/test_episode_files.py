@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.runs.episode_tables import first_difference, notable, table_head, write_csv
-from gymnasium_solver.runs.episode_writer import EpisodeWriter, PackWriter
+from gymnasium_solver.runs.episode_tables import first_difference, notable, table, write_csv
 from gymnasium_solver.runs.episodes import (
     CHUNK,
     HEADER,
     Episode,
+    EpisodeWriter,
+    PackWriter,
     get_episode,
     is_episode_id,
     list_episodes,
@@ -170,7 +171,7 @@ def test_an_episode_whose_player_was_killed_is_interrupted(tmp_path: Path) -> No
     code = (
         "import os, sys, numpy as np; from pathlib import Path\n"
         "from gymnasium_solver.runs.run import Run\n"
-        "from gymnasium_solver.runs.episode_writer import EpisodeWriter\n"
+        "from gymnasium_solver.runs.episodes import EpisodeWriter\n"
         "from tests.runs.test_episode_files import FACTS\n"
         "writer = EpisodeWriter.create(Run(Path(sys.argv[1])), FACTS)\n"
         "writer.add(np.zeros(9, np.float32), np.array(1, np.uint8), bytes(8))\n"
@@ -272,7 +273,7 @@ def test_the_table_has_a_row_for_each_state_and_no_formulas(tmp_path: Path) -> N
     file = io.StringIO()
     write_csv(episode, file)
     head, row = file.getvalue().splitlines()
-    assert head.split(",") == table_head(episode)
+    assert head.split(",") == table(episode)[0]
     assert "obs x" in head
     assert "lives" in head
     assert row.split(",")[:2] == ["0", "'=SUM(A1)"]

@@ -42,18 +42,10 @@ def make_run(root: Path, env_id: str = "CartPole-v1", algo_id: str = "ppo", **me
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return make_run(
-        tmp_path,
-        status="finished",
-        stop_reason="solved",
-        solved=True,
-        test=TEST,
-        threshold=475.0,
-        env_steps=3000,
-        epoch=3,
-        episodes=30,
-        wall_s=1.5,
-    )
+    verdict: dict[str, Any] = {"status": "finished", "stop_reason": "solved", "solved": True}
+    verdict |= {"test": TEST, "threshold": 475.0}
+    counts: dict[str, Any] = {"env_steps": 3000, "epoch": 3, "episodes": 30, "wall_s": 1.5}
+    return make_run(tmp_path, **verdict, **counts)
 
 
 def test_import_is_light() -> None:
@@ -149,11 +141,8 @@ def test_list_and_filter(tmp_path: Path) -> None:
 def test_metrics(run: Run, tmp_path: Path) -> None:
     everything = query.get_metrics("@last", root=tmp_path)
     assert list(everything)[:3] == ["epoch", "wall_s", "train/opt/loss/total"]
-    assert everything["train/opt/loss/total"] == [
-        (1000, 0.1),
-        (2000, None),
-        (3000, pytest.approx(0.3)),
-    ]
+    total = [(1000, 0.1), (2000, None), (3000, pytest.approx(0.3))]
+    assert everything["train/opt/loss/total"] == total
     assert everything["val/roll/ep_rew/mean"] == [(2000, 480.5)]
     some = query.get_metrics(run, ["val/roll/ep_rew/mean", "train/opt/loss/*"])
     assert list(some) == ["val/roll/ep_rew/mean", "train/opt/loss/total", "train/opt/loss/policy"]
@@ -166,10 +155,8 @@ def test_metrics(run: Run, tmp_path: Path) -> None:
 
 
 def test_events_config_meta_and_log(run: Run, tmp_path: Path) -> None:
-    assert [event["kind"] for event in query.get_events("@last", root=tmp_path)] == [
-        "eval",
-        "checkpoint",
-    ]
+    kinds = [event["kind"] for event in query.get_events("@last", root=tmp_path)]
+    assert kinds == ["eval", "checkpoint"]
     (evaluation,) = query.get_events(run, "eval")
     assert evaluation["mean"] == 480.5
     assert query.get_events(run, "alert") == []

@@ -107,12 +107,7 @@ def test_a_second_report_replaces_the_first(tmp_path: Path) -> None:
     text = write_report(run.path).read_text()
     assert "# CartPole-v1:ppo: not solved" in text
     assert "not finite" not in text
-
-
-def test_a_run_that_is_solved_but_did_not_finish_says_both(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    verdict = {"solved": True, "threshold": 475.0, "test": TEST}
-    run.update_meta(status="interrupted", stop_reason="interrupted", **verdict)
+    run.update_meta(status="interrupted", stop_reason="interrupted", solved=True, test=TEST)
     assert "# CartPole-v1:ppo: interrupted, solved" in write_report(run.path).read_text()
 
 
@@ -182,17 +177,10 @@ def drawn_run(root: Path, name: str = "ppo", **identity: object) -> Run:
     fields = {"env_id": "CartPole-v1", "algo_id": "ppo", "variant": name, "seed": 1, **identity}
     run = Run.create(f"env_id: CartPole-v1\nn_steps: {len(name)}\n", fields, root, ["gsolve"])
     for i in range(3):
-        run.log_metrics(
-            {
-                "env_steps": 100 * i,
-                "epoch": i,
-                "wall_s": 1.0 * i,
-                "train/roll/ep_rew/mean": 20.0 * i,
-                "val/roll/ep_rew/mean": 30.0 * i,
-                "train/opt/policy/entropy": 0.6 - 0.1 * i,
-                "train/sys/timing/env_share": 0.25,
-            }
-        )
+        clock = {"env_steps": 100 * i, "epoch": i, "wall_s": 1.0 * i}
+        scores = {"train/roll/ep_rew/mean": 20.0 * i, "val/roll/ep_rew/mean": 30.0 * i}
+        more = {"train/opt/policy/entropy": 0.6 - 0.1 * i, "train/sys/timing/env_share": 0.25}
+        run.log_metrics(clock | scores | more)
     run.log_event("eval", stage="val", env_steps=200, mean=60.0, std=1.0, episodes=20, greedy=True)
     alert = {"name": "entropy_collapse", "text": EVIL, "meaning": "m", "advice": "--ent-coef 0.01"}
     run.log_event("alert", env_steps=100, **alert)
@@ -239,23 +227,11 @@ def test_page_of_a_run(tmp_path: Path) -> None:
     write_report(run.path)
     text = run.page_path.read_text()
     assert {"svg", "video", "table", "polyline"} <= check_page(text)
-    for part in (
-        "entropy_collapse",
-        "--ent-coef 0.01",
-        "policy_lr",
-        "0.01",
-        "25.0%",
-        "data:video/mp4",
-    ):
-        assert part in text, part
+    shown = ("entropy_collapse", "--ent-coef 0.01", "policy_lr", "0.01", "25.0%", "data:video/mp4")
+    assert [part for part in shown if part not in text] == []
     markdown = run.report_path.read_text()
-    for part in (
-        "## Alerts",
-        "| `policy_lr` | 0.001 | 0.01 |",
-        "videos/best.mp4",
-        "| env | 25.0% |",
-    ):
-        assert part in markdown, part
+    parts = ("## Alerts", "| `policy_lr` | 0.001 | 0.01 |", "videos/best.mp4", "| env | 25.0% |")
+    assert [part for part in parts if part not in markdown] == []
 
 
 def test_large_video_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,14 +279,9 @@ def test_facts_of_a_damaged_difference(tmp_path: Path) -> None:
     assert get_details(run).changed == {"b": (1, 2)}
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "expected"), [(0, 10, [0, 2, 4, 6, 8, 10]), (-1, 1, [-1, -0.5, 0, 0.5, 1])]
-)
-def test_ticks(low: float, high: float, expected: list[float]) -> None:
-    assert ticks(low, high, 5) == pytest.approx(expected)
-
-
-def test_short_numbers() -> None:
+def test_ticks_and_their_labels() -> None:
+    assert ticks(0, 10, 5) == pytest.approx([0, 2, 4, 6, 8, 10])
+    assert ticks(-1, 1, 5) == pytest.approx([-1, -0.5, 0, 0.5, 1])
     assert [short_number(x) for x in (1_500_000, 2000, 0.0003)] == ["1.5M", "2k", "0.0003"]
 
 

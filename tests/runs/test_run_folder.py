@@ -129,15 +129,8 @@ def test_meta_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_rows_are_valid_json_and_flushed(tmp_path: Path) -> None:
     run = create(tmp_path)
-    run.log_metrics(
-        {
-            "env_steps": np.int64(8),
-            "nan": math.nan,
-            "inf": np.float32(-np.inf),
-            "tensor": torch.tensor(0.5),
-            "flag": np.True_,
-        }
-    )
+    odd = {"nan": math.nan, "inf": np.float32(-np.inf), "tensor": torch.tensor(0.5)}
+    run.log_metrics({"env_steps": np.int64(8), **odd, "flag": np.True_})
     text = run.metrics_path.read_text()
     assert text.endswith("}\n")
     row = json.loads(text, parse_constant=pytest.fail)

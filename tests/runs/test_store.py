@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.runs import index, query, store
+from gymnasium_solver.runs import query, store
 from gymnasium_solver.runs.checkpoint import prune, save_checkpoint
 from gymnasium_solver.runs.manage import change_tags
 from gymnasium_solver.runs.run import Run
@@ -33,14 +33,14 @@ def make(root: Path, number: int, **meta: Any) -> Run:
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "FEWEST", N)
+    monkeypatch.setattr(store, "FEWEST", N)
     monkeypatch.setattr("gymnasium_solver.runs.machine.git_state", lambda folder: (None, b""))
 
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files count as settled at once."""
-    monkeypatch.setattr(index, "SETTLED_NS", -1)
+    monkeypatch.setattr(store, "SETTLED_NS", -1)
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def test_files_that_were_just_written_are_not_kept(tmp_path: Path) -> None:
         make(tmp_path, number)
     query.list_runs(tmp_path)
     assert not (tmp_path / store.INDEX).exists()
-    past = time.time_ns() - 10 * index.SETTLED_NS
+    past = time.time_ns() - 10 * store.SETTLED_NS
     for path in tmp_path.rglob("*"):
         os.utime(path, ns=(past, past), follow_symlinks=False)
     query.list_runs(tmp_path)

@@ -15,7 +15,6 @@ from playwright.sync_api import expect
 from gymnasium_solver.runs.episodes import get_episode, list_episodes
 from gymnasium_solver.serve.web.episode_file import episode_page
 from tests.media.counting import BLOCK
-from tests.serve.browser import open_browser
 from tests.serve.inspect_site import LENGTH, Site, open_site
 
 # Reads the count that the environment draws into its frame: the lowest bit on the left.
@@ -38,15 +37,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield one
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with open_browser() as one:
-        yield one
-
-
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    one = browser.new_page(viewport={"width": 1280, "height": 900})
+def page(chromium: Any) -> Iterator[Any]:
+    one = chromium.new_page(viewport={"width": 1280, "height": 900})
     faults: list[str] = []
     one.on("pageerror", lambda error: faults.append(str(error)))
     one.on("console", lambda message: faults.append(message.text) if message.type == "error" else 0)

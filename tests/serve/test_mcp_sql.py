@@ -97,7 +97,7 @@ async def test_nothing_but_the_copies_is_reached(call: Caller, tmp_path: Path) -
 async def test_a_query_that_takes_too_long_is_stopped(
     call: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymnasium_solver.serve.mcp.sql_tools.TIMEOUT_S", 0.5)
+    monkeypatch.setattr("gymnasium_solver.serve.mcp.metric_tools.TIMEOUT_S", 0.5)
     slow = (
         "SELECT count(*) FROM range(100000000) a, range(100000) b "
         "WHERE (a.range * 7 + b.range) % 11 = 3"

@@ -14,17 +14,10 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.serve.web.app import BackgroundServer
 from gymnasium_solver.serve.web.helper import Helper
 from gymnasium_solver.serve.web.security import Settings
-from tests.serve.browser import open_browser
 from tests.serve.made_runs import log_row, made_run
 
 Open = Callable[..., Any]
 SCRIPT = "<img src=x onerror=\"document.title='pwned'\"><script>document.title='pwned'</script>"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with open_browser() as browser:
-        yield browser
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import GsolveError, RunError, TrustError
 from gymnasium_solver.media.inspect import FrameEncoder
-from gymnasium_solver.runs.episode_writer import EpisodeWriter
+from gymnasium_solver.runs.episodes import EpisodeWriter
 from gymnasium_solver.share.hub.package import Scrub
 from gymnasium_solver.share.hub.publish import Options, Publication, plan_publication, send
 from gymnasium_solver.share.hub.pull import pull_run

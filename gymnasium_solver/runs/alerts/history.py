@@ -4,7 +4,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import fmean
 from typing import Any
 
@@ -97,26 +97,19 @@ def _positive(value: object) -> list[int]:
     return [value] if isinstance(value, int) and 0 < value < LARGEST else []
 
 
-class _Limits(dict[str, tuple[float, float]]):
-    """The lowest and highest possible value by metric; infinity and NaN are beyond all limits."""
-
-    def __missing__(self, name: str) -> tuple[float, float]:
-        low, high = describe(name).bounds
-        self[name] = found = (
-            -MOST if low is None else low - TOLERANCE * (1 + abs(low)),
-            MOST if high is None else high + TOLERANCE * (1 + abs(high)),
-        )
-        return found
-
-
-_LIMITS = _Limits()
+@cache
+def _limits(name: str) -> tuple[float, float]:
+    """The lowest and highest possible value of a metric; infinity and NaN are beyond all limits."""
+    low, high = describe(name).bounds
+    lowest = -MOST if low is None else low - TOLERANCE * (1 + abs(low))
+    return lowest, MOST if high is None else high + TOLERANCE * (1 + abs(high))
 
 
 def _odd(row: Mapping[str, Any]) -> list[str]:
     return [
         name
         for name, value in row.items()
-        if value is None or not (limits := _LIMITS[name])[0] <= value <= limits[1]
+        if value is None or not (limits := _limits(name))[0] <= value <= limits[1]
     ]
 
 

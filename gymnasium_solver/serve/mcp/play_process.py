@@ -50,7 +50,7 @@ class Shot(NamedTuple):
     """None at the end."""
     value: float | None
     scores: np.ndarray | None
-    """Of each action: Q values or probabilities."""
+    """The Q value or the probability of each action."""
     image: np.ndarray | None
 
 
@@ -202,8 +202,10 @@ def kept(wanted: dict[str, Any]) -> dict[str, Any]:
         episodes = [_find(run, wanted["episode"])]
     else:
         episodes = _record(run, wanted)
+    ends = [str(e.result.get("ended") or e.status).replace("cut", "cut here") for e in episodes]
     results = [
-        {"return": e.total, "steps": e.result.get("steps"), "end": _end(e)} for e in episodes
+        {"return": e.total, "steps": e.result.get("steps"), "end": end}
+        for e, end in zip(episodes, ends, strict=True)
     ]
     first = episodes[0].facts
     facts = {
@@ -241,11 +243,6 @@ def _find(run: Run, name: str) -> Episode:
     if not found:
         raise RunError(f"{run.id} has no recorded episode; play(..., keep=true) makes one")
     return found[0]
-
-
-def _end(episode: Episode) -> str:
-    ended = str(episode.result.get("ended") or episode.status)
-    return "cut here" if ended == "cut" else ended
 
 
 def _kept_shots(episode: Episode, n: int, view: str) -> list[Shot]:

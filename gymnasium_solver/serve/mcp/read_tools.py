@@ -1,5 +1,11 @@
-"""Tools that read: configs, runs, logs, diagnoses, comparisons."""
+"""Tools that read: configs, runs, logs, diagnoses, comparisons, learning curves and episodes as
+pictures."""
 
+import base64
+import io
+import json
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
@@ -12,15 +18,29 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alerts.alert import AlertRecord, records
 from gymnasium_solver.runs.alerts.judge import judge_run
 from gymnasium_solver.runs.edits import read_edits
+from gymnasium_solver.runs.plots import choose_panels, draw, read_curves
 from gymnasium_solver.runs.query import RunDetails, RunSummary
+from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import stopped
-from gymnasium_solver.serve.mcp.commands import checked_overrides, field_docs, shown_config
-from gymnasium_solver.serve.mcp.metric_tools import changes, curve_of, outcome, trend
-from gymnasium_solver.serve.mcp.sql_tools import matching
-from gymnasium_solver.serve.questions import NO_FIELDS, Answer, Desk, Fields, Limit, OneRun, Runs
+from gymnasium_solver.serve.mcp import allowed
+from gymnasium_solver.serve.mcp.allowed import AgentDesk, Pictured
+from gymnasium_solver.serve.mcp.metric_tools import changes, curve_of, matching, outcome, trend
+from gymnasium_solver.serve.questions import (
+    NO_FIELDS,
+    Answer,
+    Desk,
+    Fields,
+    Limit,
+    OneRun,
+    Runs,
+    Whole,
+)
+from gymnasium_solver.serve.trainings import config_named
 
 SHOWN = 12
+MOST_PANELS = 9
+PLAY_TIMEOUT_S = 50.0  # clients give up after a minute
 FAILED = ("failed", "killed", "interrupted")
 ENDED = ("finished", "broken", *FAILED)
 Section = Literal["progress", "config", "checkpoints", "evals", "alerts", "hyperparams", "origin"]
@@ -45,6 +65,9 @@ EVALUATION = ("stage", "env_steps", "mean", "std", "stderr", "min", "max", "epis
 ORIGIN = ("created_at", "command", "versions", "git", "machine", "resumed", "engine", "device")
 
 
+_drawing = threading.Lock()  # pyplot is not safe in threads
+
+
 def list_configs(desk: Desk, filter: str = "", limit: Limit = 50) -> Answer:
     """Configs that can be trained, named <env>:<variant>. filter: words of a name, suite or
     description; * and ? match names."""
@@ -61,14 +84,16 @@ def get_config(
 ) -> Answer:
     """The resolved fields of a config (<env>:<variant>, or a run), after overrides.
     explain: fields to describe, or parts of their names."""
-    fields = shown_config(config, checked_overrides(overrides, desk.root), desk.root)
+    fields = allowed.shown_config(
+        config, allowed.checked_overrides(overrides, desk.root), desk.root
+    )
     if not explain:
         return {"config": {name: value for name, value in fields.items() if name != "spec"}}
     parts = [part.strip().lower() for part in explain if part.strip()]
     found = [name for name in fields if any(part in name for part in parts)]
     if not found:
         raise RunError(f"no field matches {', '.join(explain)[:80]!r}; get_config lists all")
-    about = field_docs()
+    about = allowed.field_docs()
     return {"fields": [{"field": n, "value": fields[n], "about": about.get(n, "")} for n in found]}
 
 
@@ -127,21 +152,19 @@ def compare_runs(desk: Desk, runs: ComparedRuns, metric: str = "", baseline: str
     baseline, or baseline: a run, or "best" for the best other run of the same env. Without
     metric: held-out scores with intervals, and a verdict. metric: last, best and mean of
     the last tenth."""
+    if baseline == "best":
+        env_id, ids = query.get_run(runs[0]).env_id, {run.id for run in runs}
+        tested = [run for run in desk.store.select([f"env={env_id}"], "test") if run.test]
+        baseline = next((run.id for run in tested if run.id not in ids), "")
+        if not baseline:
+            raise RunError(f"no other run of {env_id} was tested; give a run as the baseline")
     if baseline:
-        runs = [_best_other(desk, runs) if baseline == "best" else desk.run(baseline), *runs]
+        runs = [desk.run(baseline), *runs]
     found = {run.id: run for run in runs}
     if metric:
         rows = [outcome(desk.tables.of(run), metric) for run in found.values()]
         return {"metric": metric, "runs": rows}
     return comparison(desk, list(found))
-
-
-def _best_other(desk: Desk, others: Sequence[Run]) -> Run:
-    env_id, ids = query.get_run(others[0]).env_id, {run.id for run in others}
-    for run in desk.store.select([f"env={env_id}"], "test"):
-        if run.test is not None and run.id not in ids:
-            return desk.run(run.id)
-    raise RunError(f"no other run of {env_id} was tested; give a run as the baseline")
 
 
 def comparison(desk: Desk, ids: Sequence[str]) -> Answer:
@@ -167,6 +190,68 @@ def comparison(desk: Desk, ids: Sequence[str]) -> Answer:
         for v in result["verdicts"]
     ]
     return {"groups": groups, "verdicts": verdicts, "fields_that_differ": result["differences"]}
+
+
+# --- pictures
+
+
+def plot(desk: AgentDesk, runs: ComparedRuns, metrics: Sequence[str] = ()) -> Pictured:
+    """A PNG of learning curves over env steps: returns, or one panel per metric (a part of a
+    name is enough). Several runs share the axes."""
+    if len(metrics) > MOST_PANELS:
+        raise RunError(f"{len(metrics)} metrics given, at most {MOST_PANELS} panels")
+    curves = [read_curves(run) for run in runs]
+    panels = choose_panels(curves, list(metrics) or None)
+    buffer = io.BytesIO()
+    with _drawing:
+        draw(curves, panels, buffer)
+    return Pictured({"runs": [c.id for c in curves], "panels": panels}, [buffer.getvalue()])
+
+
+def play(
+    desk: AgentDesk,
+    target: str,
+    episodes: Annotated[int, Whole(1, 20, clamps=True)] = 1,
+    frames: Annotated[int, Whole(0, 16, clamps=True)] = 8,
+    mode: Literal["trained", "random"] = "trained",
+    actions: Literal["as_evaluated", "greedy", "sampled"] = "as_evaluated",
+    seed: str = "test",
+    max_steps: Annotated[int, Whole(1, 10_000, clamps=True)] = 1000,
+    env_kwargs: Fields = NO_FIELDS,
+    view: Literal["frame", "observation"] = "frame",
+    keep: bool = False,
+    episode: str = "",
+) -> Pictured:
+    """Play episodes and return a picture of frames in order, with returns and what the agent
+    did at each frame. target: a run, RUN/@best, RUN/@last, RUN/<env_steps>, or a config
+    (mode random). seed: test, val, train or a number. view observation: what the network
+    sees, after all wrappers. keep: leave the episodes in the run, for the inspector of gsolve
+    ui. episode: show one that is kept there, by its id or `worst`, instead of playing."""
+    wanted: dict[str, Any] = {
+        "episodes": episodes,
+        "frames": frames,
+        "greedy": {"as_evaluated": None, "greedy": True, "sampled": False}[actions],
+        "seed": int(seed) if seed.isdecimal() else seed,
+        "max_steps": max_steps,
+        "env_kwargs": allowed.checked_overrides({"env_kwargs": env_kwargs}, desk.root)[
+            "env_kwargs"
+        ],
+        "mode": mode,
+        "view": view,
+        "keep": keep,
+        "episode": episode,
+    }
+    if mode == "trained":
+        found = resolve_checkpoint(target, desk.root, allow_paths=False)
+        wanted |= {"run": str(found.run.path.absolute()), "checkpoint": found.path.name}
+    elif keep or episode:
+        raise RunError("episodes of random actions are not kept: they belong to no run")
+    else:
+        wanted["config"] = config_named(target, desk.root)
+    argv = [sys.executable, "-m", "gymnasium_solver.serve.mcp.play_process", json.dumps(wanted)]
+    played = json.loads(allowed.output_of_argv(argv, "play", PLAY_TIMEOUT_S).splitlines()[-1])
+    sheet = played.pop("sheet")
+    return Pictured(played, [base64.b64decode(sheet)] if sheet else [])
 
 
 # --- facts about a run
@@ -259,21 +344,6 @@ def _alert(record: AlertRecord) -> dict[str, Any]:
     }
 
 
-def _config(desk: Desk, run: RunDetails) -> dict[str, Any]:
-    return {
-        "fields": {name: value for name, value in run.config.items() if name != "spec"},
-        "changed_from_shipped": run.meta.get("changed"),
-    }
-
-
-def _evaluations(desk: Desk, run: RunDetails) -> list[dict[str, Any]]:
-    """The newest evaluations and tests."""
-    return [
-        {name: event[name] for name in EVALUATION if event.get(name) is not None}
-        for event in run.evaluations[-SHOWN:]
-    ]
-
-
 def _hyperparams(desk: Desk, run: RunDetails) -> dict[str, Any]:
     """How hyper-parameters changed: schedules, edits while training, resumes with other fields."""
     table, prefix = desk.tables.of(run.run), "train/hp/"
@@ -291,9 +361,15 @@ def _hyperparams(desk: Desk, run: RunDetails) -> dict[str, Any]:
 
 SECTIONS: dict[str, Callable[[Desk, RunDetails], Any]] = {
     "progress": lambda desk, run: progress(run.summary),
-    "config": _config,
+    "config": lambda desk, run: {
+        "fields": {name: value for name, value in run.config.items() if name != "spec"},
+        "changed_from_shipped": run.meta.get("changed"),
+    },
     "checkpoints": lambda desk, run: run.summary.checkpoints,
-    "evals": _evaluations,
+    "evals": lambda desk, run: [
+        {name: event[name] for name in EVALUATION if event.get(name) is not None}
+        for event in run.evaluations[-SHOWN:]
+    ],
     "alerts": lambda desk, run: [_alert(record) for record in run.alerts],
     "hyperparams": _hyperparams,
     "origin": lambda desk, run: {n: v for n in ORIGIN if (v := run.meta.get(n))},

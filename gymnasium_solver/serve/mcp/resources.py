@@ -1,10 +1,11 @@
 """What a person attaches to a conversation or picks in the client: runs as resources, the guide,
 prompts for the usual jobs."""
 
-import csv
 import io
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from mcp.server import MCPServer
@@ -14,11 +15,11 @@ from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.printable import printable_lines
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.curves import CLOCK, logged_names
+from gymnasium_solver.runs.curves import write_csv
 from gymnasium_solver.runs.files import jsonable, read_bytes
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.serve import guide_text
-from gymnasium_solver.serve.mcp.answers import rounded
+from gymnasium_solver.serve.mcp.allowed import rounded
 from gymnasium_solver.serve.mcp.read_tools import log_lines, progress, row, summary
 from gymnasium_solver.serve.questions import Desk
 
@@ -69,13 +70,8 @@ def _report(run: Run) -> str:
 
 def _metrics(run: Run) -> str:
     """CSV of the rows, thinned."""
-    rows = query.get_rows(run)
-    step = max(1, -(-len(rows) // MOST_ROWS))
-    columns = [*CLOCK, *(name for name in logged_names(rows) if name not in CLOCK)]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows[::step])
+    rows, text = query.get_rows(run), io.StringIO()
+    write_csv(rows[:: max(1, -(-len(rows) // MOST_ROWS))], text)
     return text.getvalue()
 
 
@@ -94,43 +90,21 @@ RUN_RESOURCES: dict[str, tuple[Callable[[Run], str], str]] = {
 
 def debug_run(run: str) -> str:
     """Find out why a run does not learn, and fix it."""
-    return f"""Debug the training run {run} with the tools of gymnasium-solver.
-
-1. diagnose("{run}"): active problems, score against random actions and threshold, trends.
-2. plot(["{run}"]) and look at the curves; get_metrics with names for what is suspicious, with
-   around for the env step where it broke; get_logs if it failed.
-3. play("{run}") and look at the frames: does the agent do something sensible?
-4. get_run("{run}", ["config", "hyperparams"]): which fields differ from the shipped config, and
-   get_config(..., explain=[...]) for what they mean.
-5. State the most likely cause with the evidence, then one change that tests it. Ask before
-   start_training. Compare with compare_runs against the old run; one seed proves nothing.
-"""
+    return _prompt("debug_run", run=run)
 
 
 def tune_config(config: str, budget: str = "10 trainings") -> str:
     """Improve the hyper-parameters of a config within a budget."""
-    return f"""Tune {config} with the tools of gymnasium-solver. Budget: {budget}.
-
-1. get_config("{config}") and list_runs(filter="env=...", sort="test"): what was tried already.
-2. Train the config as it is first, with four seeds: that is the baseline.
-3. Change one thing at a time, the most influential first: policy_lr, n_steps and batch_size,
-   ent_coef or exploration, gamma, network size. Tag every run with tags=["tune"].
-4. diagnose each run and read its problems before choosing the next change.
-5. Judge by compare_runs over at least four seeds a side. It says "cannot tell" if the seeds do
-   not show a difference: believe it.
-6. Report the best overrides, the scores with their intervals, and what did not help.
-"""
+    return _prompt("tune_config", config=config, budget=budget)
 
 
 def beat_score(config: str, score: str) -> str:
     """Reach a score in an environment."""
-    return f"""Reach a held-out test score of {score} on {config} with gymnasium-solver.
+    return _prompt("beat_score", config=config, score=score)
 
-1. list_runs(filter="env=...", sort="test", limit=5): is there a run that already does?
-2. list_configs for the same environment: which algorithms have a tuned config?
-3. start_training with the most promising one; wait_for(until="evaluation"), and stop_training when
-   its curve clearly cannot reach {score} within the budget.
-4. If it falls short, diagnose, plot and play; then change what they point at, or the algorithm.
-5. The score counts only as a test (get_run: test), not as the best validation. Confirm it with
-   four seeds before claiming it.
-"""
+
+def _prompt(name: str, **given: str) -> str:
+    """A section of prompts.md, with what was given in its place."""
+    text = Path(__file__).with_name("prompts.md").read_text(encoding="utf-8")
+    section = text.partition(f"# {name}\n\n")[2].partition("\n# ")[0]
+    return re.sub(r"\{(\w+)\}", lambda word: given[word[1]], section)

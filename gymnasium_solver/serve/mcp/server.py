@@ -2,52 +2,40 @@
 
     build_server(Settings(Path("runs"))).run("stdio")
 
-Over HTTP, Host, Origin and bearer token are checked before anything else.
+A question is a tool of the SDK; every answer is short text for a model, the same as structured
+data, and images. Over HTTP, Host, Origin and bearer token are checked before anything else.
 """
 
+import base64
+import functools
 import hmac
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_type_hints
 
+import anyio.to_thread
+import mcp_types as types
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
-from mcp_types import CallToolResult, InputRequiredResult, ToolAnnotations
 from pydantic import ValidationError
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gymnasium_solver.serve.mcp.allowed import AgentDesk, Settings
-from gymnasium_solver.serve.mcp.answers import as_tool
-from gymnasium_solver.serve.mcp.metric_tools import get_metrics
-from gymnasium_solver.serve.mcp.play_tools import play, plot
-from gymnasium_solver.serve.mcp.read_tools import (
-    compare_runs,
-    diagnose,
-    get_config,
-    get_logs,
-    get_run,
-    list_configs,
-    list_runs,
-)
+from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.printable import printable_lines
+from gymnasium_solver.runs.files import jsonable
+from gymnasium_solver.serve.mcp import metric_tools, read_tools, training_tools
+from gymnasium_solver.serve.mcp.allowed import AgentDesk, Pictured, Settings, rounded
 from gymnasium_solver.serve.mcp.resources import add_resources
-from gymnasium_solver.serve.mcp.sql_tools import query
-from gymnasium_solver.serve.mcp.training_tools import (
-    edit_run,
-    get_experiment,
-    publish_run,
-    start_experiment,
-    start_training,
-    stop_training,
-    wait_for,
-)
-from gymnasium_solver.serve.questions import Question
+from gymnasium_solver.serve.questions import Question, arguments, given_kind
 from gymnasium_solver.suggest import did_you_mean
 from gymnasium_solver.version import __version__
 
 NAME = "gymnasium-solver"
 PATH = "/mcp"
+LONGEST = 40_000  # characters, about 10,000 tokens: clients cut at 25,000
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 INSTRUCTIONS = """\
 Trains and studies reinforcement-learning agents in Gymnasium environments. A run is @last, an id or
@@ -56,22 +44,111 @@ threshold; the best validation score is too high. One seed proves nothing: compa
 cannot tell. To debug, begin with diagnose; look at plot and play. Trainings run in the background:
 start_training, then wait_for again and again. {budget}"""
 
-READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
-ADDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
-STOPS = ToolAnnotations(
+READS = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+ADDS = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
+STOPS = types.ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
 )
-SENDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
+SENDS = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
 READING = (
-    list_configs, get_config, list_runs, get_run, get_metrics, get_logs, diagnose, compare_runs,
-    plot, query, wait_for, get_experiment,
+    read_tools.list_configs, read_tools.get_config, read_tools.list_runs, read_tools.get_run,
+    metric_tools.get_metrics, read_tools.get_logs, read_tools.diagnose, read_tools.compare_runs,
+    read_tools.plot, metric_tools.query, training_tools.wait_for, training_tools.get_experiment,
 )  # fmt: skip
-CHANGING: dict[Question, ToolAnnotations] = {
-    start_training: ADDS,
-    start_experiment: ADDS,
-    stop_training: STOPS,
-    edit_run: ADDS,
+CHANGING: dict[Question, types.ToolAnnotations] = {
+    training_tools.start_training: ADDS,
+    training_tools.start_experiment: ADDS,
+    training_tools.stop_training: STOPS,
+    training_tools.edit_run: ADDS,
 }
+
+
+# --- questions as tools
+
+
+def as_tool(question: Question, desk: AgentDesk, changes: bool) -> Callable[..., Any]:
+    """What the SDK calls; `changes`: whether the question changes something. Errors that are meant
+    for users reach the model; anything else is a crash of the server."""
+    in_thread = anyio.to_thread.run_sync
+
+    async def call(ctx: Context, **given: Any) -> types.CallToolResult:
+        try:
+            asked = await in_thread(arguments, question, desk, given)
+            ask = functools.partial(question, desk, **asked)
+            is_change = changes
+            if question is read_tools.play:  # also on a read-only server, which then refuses it
+                is_change = asked["keep"] and not asked["episode"]
+            if is_change:
+                ask = functools.partial(desk.change, ctx, question.__name__, given, ask)
+            is_async = inspect.iscoroutinefunction(question)
+            return as_result(await ask() if is_async else await in_thread(ask))
+        except (GsolveError, OSError) as error:
+            raise ToolError(printable_lines(error)) from None
+
+    hints = get_type_hints(question)
+    own, taken = (inspect.signature(one).parameters for one in (call, question))
+    shown = [one.replace(annotation=given_kind(hints[one.name])) for one in taken.values()][1:]
+    call.__signature__ = inspect.Signature([own["ctx"], *shown])  # type: ignore[attr-defined]
+    return call
+
+
+def as_result(found: dict[str, Any] | Pictured) -> types.CallToolResult:
+    data, images = found if isinstance(found, Pictured) else (found, ())
+    short = rounded(jsonable(data))
+    text = printable_lines("\n".join(lines_of(short)))
+    if len(text) > LONGEST:
+        text = text[:LONGEST] + "\n... (cut; ask for less)"
+        short = {"cut": True, "text": text}
+    pictures = [
+        types.ImageContent(type="image", data=base64.b64encode(png).decode(), mime_type="image/png")
+        for png in images
+    ]
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text), *pictures], structured_content=short
+    )
+
+
+def lines_of(value: Any, indent: str = "") -> list[str]:
+    """A JSON value as compact text: `key: value` lines, and tables for lists of records."""
+    if isinstance(value, dict):
+        lines = []
+        for key, item in value.items():
+            if _is_flat(item):
+                lines.append(f"{indent}{key}: {_flat(item)}")
+            else:
+                lines += [f"{indent}{key}:", *lines_of(item, indent + "  ")]
+        return lines
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        columns = list(dict.fromkeys(key for row in value for key in row))
+        cells = [columns, *([_flat(row.get(column)) for column in columns] for row in value)]
+        return [indent + " | ".join(row) for row in cells]
+    return [f"{indent}{_flat(item)}" for item in (value if isinstance(value, list) else [value])]
+
+
+def _is_flat(value: Any) -> bool:
+    if isinstance(value, dict):
+        return not value
+    if isinstance(value, list):
+        is_nested = any(isinstance(item, dict | list) for item in value)
+        return not is_nested and sum(len(str(item)) for item in value) < 400
+    return True
+
+
+def _flat(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return " ".join(f"{key}={_flat(item)}" for key, item in value.items()) or "-"
+    if isinstance(value, list):
+        return ", ".join(_flat(item) for item in value) or "-"
+    return str(value)
+
+
+# --- the server
 
 
 class SolverServer(MCPServer[Any]):
@@ -79,7 +156,7 @@ class SolverServer(MCPServer[Any]):
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
-    ) -> CallToolResult | InputRequiredResult:
+    ) -> types.CallToolResult | types.InputRequiredResult:
         tools = {tool.name: tool for tool in self._tool_manager.list_tools()}
         if name not in tools:
             raise ToolError(f"there is no tool {name[:60]!r}. {did_you_mean(name, tools)}".strip())
@@ -90,21 +167,15 @@ class SolverServer(MCPServer[Any]):
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
-            if isinstance(error.__cause__, ValidationError):
-                raise ToolError(_short(name, error.__cause__)) from error.__cause__
+            if isinstance(wrong := error.__cause__, ValidationError):
+                # One line each, without the values: they may be long.
+                said = wrong.errors(include_url=False, include_input=False, include_context=False)
+                lines = [f"{'.'.join(map(str, e['loc']))[:80]}: {e['msg'][:200]}" for e in said[:5]]
+                raise ToolError(f"{name}: {'; '.join(lines)}") from wrong
             text = str(error).removeprefix(f"Error executing tool {name}: ")
             if text == str(error):
                 raise
             raise ToolError(text) from error.__cause__
-
-
-def _short(tool: str, error: ValidationError) -> str:
-    """Wrong arguments, one line each, without the values: they may be long."""
-    lines = [
-        f"{'.'.join(str(part) for part in item['loc'])[:80]}: {item['msg'][:200]}"
-        for item in error.errors(include_url=False, include_input=False, include_context=False)[:5]
-    ]
-    return f"{tool}: " + "; ".join(lines)
 
 
 def build_server(settings: Settings) -> SolverServer:
@@ -116,14 +187,14 @@ def build_server(settings: Settings) -> SolverServer:
         version=__version__,
         log_level="WARNING",
     )
-    tools: dict[Question, ToolAnnotations] = dict.fromkeys(READING, READS)
-    tools[play] = READS if settings.is_read_only else ADDS  # it may keep episodes
+    tools: dict[Question, types.ToolAnnotations] = dict.fromkeys(READING, READS)
+    tools[read_tools.play] = READS if settings.is_read_only else ADDS  # it may keep episodes
     if not settings.is_read_only:
-        tools |= CHANGING | ({publish_run: SENDS} if settings.allow_publish else {})
+        tools |= CHANGING | ({training_tools.publish_run: SENDS} if settings.allow_publish else {})
     for tool, annotations in tools.items():
-        more = budget if tool is start_training else ""
+        more = budget if tool is training_tools.start_training else ""
         server.add_tool(
-            as_tool(tool, desk, _changes(tool, annotations)),
+            as_tool(tool, desk, not annotations.read_only_hint),
             name=tool.__name__,
             description=f"{' '.join((tool.__doc__ or '').split())} {more}".strip(),
             annotations=annotations,
@@ -138,12 +209,6 @@ def build_server(settings: Settings) -> SolverServer:
                 del schema["additionalProperties"]
     add_resources(server, desk)
     return server
-
-
-def _changes(tool: Question, annotations: ToolAnnotations) -> Callable[[dict[str, Any]], bool]:
-    if tool is play:
-        return lambda asked: bool(asked["keep"] and not asked["episode"])
-    return lambda asked: not annotations.read_only_hint
 
 
 # --- over HTTP

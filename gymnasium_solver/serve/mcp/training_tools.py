@@ -9,37 +9,21 @@ import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import anyio
 import anyio.to_thread
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.experiments.experiment import (
-    FILE,
-    FOLDER,
-    Progress,
-    Row,
-    counts,
-    experiment_ids,
-    load,
-    status_of,
-)
+from gymnasium_solver.experiments import experiment
 from gymnasium_solver.experiments.search.sweep_folder import is_sweep, sweep_ids, sweeps_root, view
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.manage import change_tags, set_note
 from gymnasium_solver.runs.run import Run, is_run, live_status
 from gymnasium_solver.serve import trainings
-from gymnasium_solver.serve.mcp.allowed import JOBS, AgentDesk
-from gymnasium_solver.serve.mcp.commands import (
-    APPEARS_S,
-    appeared,
-    budgeted,
-    checked_overrides,
-    output_of,
-    yaml_texts,
-)
+from gymnasium_solver.serve.mcp import allowed
+from gymnasium_solver.serve.mcp.allowed import AgentDesk
 from gymnasium_solver.serve.mcp.read_tools import ENDED, comparison, progress, summary
 from gymnasium_solver.serve.questions import (
     NO_FIELDS,
@@ -77,7 +61,7 @@ def start_training(
     instead of a config. name: of the run's folder."""
     if bool(config) == bool(resume):
         raise RunError("give either config or resume")
-    fields = checked_overrides(overrides, desk.root)
+    fields = allowed.checked_overrides(overrides, desk.root)
     if seed >= 0:
         fields["seed"] = seed
     if max_env_steps:
@@ -95,11 +79,11 @@ def start_training(
 
 
 def _start(desk: AgentDesk, config: str, fields: Fields, name: str) -> tuple[Run, list[str]]:
-    fields, notes = budgeted(desk, [config], fields)
+    fields, notes = allowed.budgeted(desk, [config], fields)
     with desk.slots():
-        texts = yaml_texts(fields)
+        texts = allowed.yaml_texts(fields)
         job = trainings.start(desk.root, config, name, texts, "--quiet", argv=desk.argv)
-    appeared(job, lambda: job.folder.name if is_run(job.folder) else None)
+    allowed.appeared(job, lambda: job.folder.name if is_run(job.folder) else None)
     return Run(job.folder), notes
 
 
@@ -107,10 +91,13 @@ def _resume(desk: AgentDesk, run: Run, fields: Fields) -> tuple[Run, list[str]]:
     fields, notes = desk.within_budget(fields, query.get_config(run).get("max_env_steps"))
     before = len(run.meta().get("resumed") or [])
     with desk.slots():
-        job = trainings.resume(run, yaml_texts(fields), "--quiet", argv=desk.argv)
-    deadline = time.monotonic() + APPEARS_S
-    while len(run.meta().get("resumed") or []) == before and time.monotonic() < deadline:
-        if not job.is_running and len(run.meta().get("resumed") or []) == before:
+        job = trainings.resume(run, allowed.yaml_texts(fields), "--quiet", argv=desk.argv)
+    deadline = time.monotonic() + allowed.APPEARS_S
+    while time.monotonic() < deadline:
+        was_running = job.is_running
+        if len(run.meta().get("resumed") or []) > before:
+            break
+        if not was_running:
             raise RunError("\n".join(local.tail(run.path, 3)) or f"{run.id} did not resume")
         time.sleep(0.05)
     return run, notes
@@ -171,10 +158,10 @@ def edit_run(
     such as {"policy_lr": 0.0001}, from the next epoch or from at_env_steps on."""
     done = {}
     if set:
-        fields, _ = desk.within_budget(checked_overrides(set, desk.root), 0)
-        words = [f"{key}={text}" for key, text in yaml_texts(fields).items()]
+        fields, _ = desk.within_budget(allowed.checked_overrides(set, desk.root), 0)
+        words = [f"{key}={text}" for key, text in allowed.yaml_texts(fields).items()]
         words += ["--at", str(at_env_steps)] if at_env_steps else []
-        said = output_of("set", str(run.path.absolute()), *words, "--json")
+        said = allowed.output_of("set", str(run.path.absolute()), *words, "--json")
         names = ("applied", "refused", "changed", "env_steps")
         done["set"] = {key: said[key] for key in said if key in names}
     if add_tags or remove_tags:
@@ -195,7 +182,7 @@ def publish_run(
     words += ["--repo", repo] if repo else []
     words += ["--public"] if public else []
     words += ["--dry-run"] if dry_run else []
-    shown: Answer = output_of(*words, timeout_s=PUBLISH_S)
+    shown: Answer = allowed.output_of(*words, timeout_s=PUBLISH_S)
     return shown
 
 
@@ -221,13 +208,13 @@ def start_experiment(
     for key, value in search.items():
         if not re.fullmatch(r"[A-Za-z_][\w.]*", key) or len(value) > 300 or "/" in value:
             raise BadRequest(f"search: {key[:40]}={value[:40]!r} is not a range of a field")
-    fields = checked_overrides(overrides, desk.root)
+    fields = allowed.checked_overrides(overrides, desk.root)
     if max_env_steps:
         fields["max_env_steps"] = max_env_steps
-    fields, notes = budgeted(desk, configs, fields)
+    fields, notes = allowed.budgeted(desk, configs, fields)
     targets = [trainings.config_named(config, desk.root) for config in configs]
     made = trainings.new_name(configs[0], name)
-    folder = sweeps_root(desk.root) if search else desk.root / FOLDER
+    folder = sweeps_root(desk.root) if search else desk.root / experiment.FOLDER
     if (folder / made).exists():
         raise RunError(f"{made} exists already; choose another name")
     with desk.slots(trials if search else seeds * len(configs), made) as (n, job_folder):
@@ -237,9 +224,9 @@ def start_experiment(
         else:
             words = ["train", *targets, "--seeds", str(seeds), "--experiment", made]
         words += ["--runs-dir", str(desk.root.absolute()), "--jobs", str(n), "--quiet"]
-        words += trainings.as_flags(yaml_texts(fields))
+        words += trainings.as_flags(allowed.yaml_texts(fields))
         job = local.start(desk.argv(*words), job_folder)
-    id_ = appeared(job, lambda: _made(folder, made))
+    id_ = allowed.appeared(job, lambda: _made(folder, made))
     (job_folder / ID).write_text(id_)
     return {"id": id_, "status": "running", "notes": notes}
 
@@ -247,14 +234,14 @@ def start_experiment(
 def _made(folder: Path, name: str) -> str | None:
     """A search has a date behind its name."""
     paths = (folder / name, *folder.glob(f"{name}-*"))
-    return next((p.name for p in paths if (p / FILE).exists() or is_sweep(p)), None)
+    return next((p.name for p in paths if (p / experiment.FILE).exists() or is_sweep(p)), None)
 
 
 def get_experiment(desk: AgentDesk, id: str = "", limit: Limit = 20) -> Answer:
     """How far an experiment or a search is, its runs or best trials, and the comparison so far.
     Without id: all experiments and searches."""
     if not id:
-        rows = [_brief(desk, name) for name in experiment_ids(desk.root)[:limit]]
+        rows = [_brief(desk, name) for name in experiment.experiment_ids(desk.root)[:limit]]
         return {"experiments": rows, "searches": sweep_ids(desk.root)[:limit]}
     name = _named(desk, id)
     job = _job_folder(desk, name)
@@ -263,32 +250,34 @@ def get_experiment(desk: AgentDesk, id: str = "", limit: Limit = 20) -> Answer:
         shown = view(name, desk.root).to_dict()
         best = [{n: trial.get(n) for n in TRIAL} for trial in shown.pop("rows", [])[:limit]]
         return shown | {"running": is_running, "best_trials": best}
-    members = Progress(load(desk.root / FOLDER / name)).rows()
-    data: dict[str, Any] = {"id": name, "status": status_of(members), "counts": counts(members)}
-    data |= {"running": is_running, "runs": [_member(row) for row in members[:limit]]}
+    members, told = _members(desk, name)
+    runs = [
+        {n: row.to_dict()[n] for n in ("run", "group", "seed", "status", "env_steps")}
+        | {"test": row.run and row.run.test_mean, "val": row.run and row.run.best_score}
+        for row in members[:limit]
+    ]
     scored = [row.run.id for row in members if row.run and (row.run.test or row.run.best)]
-    return data | (comparison(desk, scored) if scored else {})
+    compared = comparison(desk, scored) if scored else {}
+    return told | {"running": is_running, "runs": runs} | compared
+
+
+def _members(desk: AgentDesk, name: str) -> tuple[list[experiment.Row], Answer]:
+    """The runs of an experiment, and how far it is."""
+    rows = experiment.Progress(experiment.load(desk.root / experiment.FOLDER / name)).rows()
+    status, counts = experiment.status_of(rows), experiment.counts(rows)
+    return rows, {"id": name, "status": status, "counts": counts}
 
 
 def _brief(desk: AgentDesk, name: str) -> Answer:
     try:
-        rows = Progress(load(desk.root / FOLDER / name)).rows()
-        return {"id": name, "status": status_of(rows), "counts": counts(rows)}
+        return _members(desk, name)[1]
     except RunError as error:
         return {"id": name, "status": "broken", "counts": str(error)[:80]}
 
 
-def _member(row: Row) -> Answer:
-    told, run = row.to_dict(), row.run
-    return {n: told[n] for n in ("run", "group", "seed", "status", "env_steps")} | {
-        "test": run.test_mean if run else None,
-        "val": run.best_score if run else None,
-    }
-
-
 def _named(desk: AgentDesk, ref: str) -> str:
     """The id of an experiment or a search from a unique part of it."""
-    known = [*experiment_ids(desk.root), *sweep_ids(desk.root)]
+    known = [*experiment.experiment_ids(desk.root), *sweep_ids(desk.root)]
     matches = [ref] if ref in known else [name for name in known if ref.strip() and ref in name]
     if len(matches) == 1:
         return matches[0]
@@ -299,7 +288,7 @@ def _named(desk: AgentDesk, ref: str) -> str:
 
 def _job_folder(desk: AgentDesk, name: str) -> Path | None:
     """The folder of what coordinates an experiment, if it was started over MCP."""
-    found = (desk.root / JOBS).glob(f"*/{ID}")
+    found = (desk.root / allowed.JOBS).glob(f"*/{ID}")
     return next((path.parent for path in found if path.read_text() == name), None)
 
 

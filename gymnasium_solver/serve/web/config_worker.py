@@ -44,29 +44,21 @@ def answer(target: str, fields: dict[str, str]) -> dict[str, Any]:
         name: field.get_default(call_default_factory=True)
         for name, field in type(config).model_fields.items()
     }
-    groups = [
-        {
-            "title": title or config.algo_id,
-            "fields": [
-                {
-                    "name": name,
-                    "doc": " ".join(schema[name].get("description", "").split()),
-                    "kind": schema[name].get("type"),
-                    "choices": choices_of(schema[name]),
-                    "is_default": getattr(config, name) == defaults[name],
-                }
-                for name in names
-            ],
-        }
-        for title, names in field_groups(type(config)).items()
-    ]
-    return {
-        "ok": True,
-        "values": values,
-        "groups": groups,
-        "description": config.description,
-        "changed": changed_from_shipped(config),
-    }
+    groups = []
+    for title, names in field_groups(type(config)).items():
+        fields_of = [
+            {
+                "name": name,
+                "doc": " ".join(schema[name].get("description", "").split()),
+                "kind": schema[name].get("type"),
+                "choices": choices_of(schema[name]),
+                "is_default": getattr(config, name) == defaults[name],
+            }
+            for name in names
+        ]
+        groups.append({"title": title or config.algo_id, "fields": fields_of})
+    told = {"ok": True, "values": values, "groups": groups, "description": config.description}
+    return told | {"changed": changed_from_shipped(config)}
 
 
 def choices_of(schema: dict[str, Any]) -> list[Any]:

@@ -19,7 +19,7 @@ from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
 from gymnasium_solver.runs.curves import choose_names, write_csv
 from gymnasium_solver.runs.episodes import get_episode
 from gymnasium_solver.runs.manage import read_labels
-from gymnasium_solver.runs.metric_aliases import canonical
+from gymnasium_solver.runs.metrics import canonical
 from gymnasium_solver.runs.query import get_config, get_details, get_rows
 from gymnasium_solver.runs.report import run_page
 from gymnasium_solver.runs.run import Run
@@ -53,7 +53,7 @@ def series(
     smooth: Smoothing = 0.0,
     points: Annotated[int, Whole(10, 5000, clamps=True)] = 600,
 ) -> Answer:
-    """One entry per run and metric that was logged; the smoothed line beside the raw one."""
+    """One entry per run and metric that was logged; the smoothed line next to the raw one."""
     if len(runs) * len(metrics) > MOST_LINES:
         raise BadRequest(f"{len(runs) * len(metrics)} curves; at most {MOST_LINES} at once")
     lines = [
@@ -118,7 +118,13 @@ def groups(
     points: Annotated[int, Whole(10, 2000, clamps=True)] = 300,
 ) -> Answer:
     """Groups with their curves, scores and verdicts. `ref`: the group to compare with."""
-    found = _by_hand(runs, in_, names) if by == "hand" else _grouped(runs, by)
+    root = runs[0].path.parent
+    if by == "hand":
+        found = _by_hand(runs, in_, names)
+    elif by == "config":  # without the seed
+        found = group_runs([run.id for run in runs], root)
+    else:  # by run, by tags, or by the value of one field
+        found = labelled_groups([(_label(run, by), str(run.path)) for run in runs], root)
     known = list(dict.fromkeys(n for run in runs for n in web.tables.of(run).names))
     if metric not in known and known:
         metric = choose_names([metric], known)[0]
@@ -132,14 +138,6 @@ def groups(
         "unscored": [group.label for group in found if not group.scores],
         "fewest_seeds": FEWEST_SEEDS,
     }
-
-
-def _grouped(runs: Sequence[Run], by: str) -> list[Group]:
-    """By config without the seed, by run, by tags, or by the value of one field."""
-    root = runs[0].path.parent
-    if by == "config":
-        return group_runs([run.id for run in runs], root)
-    return labelled_groups([(_label(run, by), str(run.path)) for run in runs], root)
 
 
 def _label(run: Run, by: str) -> str:

@@ -68,12 +68,9 @@ def _colours() -> str:
     """The colours of the app, for the episodes alone."""
     style = _static("style.css")
     rules = style[style.index(":root") : style.index("* {")]
-    return re.sub(r":root(:not\([^)]*\)|\[[^]]*\])?", _scope, rules)
-
-
-def _scope(match: re.Match[str]) -> str:
-    chosen = (match[1] or "").startswith("[")  # a theme that a visitor of the app has chosen
-    return ".gsolve-episode[data-theme]" if chosen else ".gsolve-episode"
+    # :root[...] is a theme that a visitor of the app has chosen.
+    rules = re.sub(r":root\[[^]]*\]", ".gsolve-episode[data-theme]", rules)
+    return re.sub(r":root(:not\([^)]*\))?", ".gsolve-episode", rules)
 
 
 def _element(episode: Episode) -> str:

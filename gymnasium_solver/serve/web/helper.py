@@ -103,8 +103,6 @@ class Helper:
         except (BrokenPipeError, ConnectionResetError):
             pass  # it has just died; reading its output fails the question
 
-    # -- the process ------------------------------------------------------------------------
-
     async def _start(self) -> None:
         package = str(Path(__file__).parents[3])
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -51,9 +51,6 @@ def start(web: Web, config: str, fields: Fields = NO_FIELDS, name: str = "") -> 
     return {"job": as_json(job), "run": job.folder.name}
 
 
-# --- the buttons of a run
-
-
 def stop_run(web: Web, run: OneRun) -> Answer:
     trainings.stop(run)
     return {"stopped": True}
@@ -98,9 +95,6 @@ def _in_background(run: Run, verb: str, checkpoint: str, episodes: int) -> Answe
     folder = root / JOBS / f"{verb}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     words = [verb, f"{run.id}/{checkpoint}", "--episodes", str(episodes), "--runs-dir", str(root)]
     return {"job": as_json(local.start(local.gsolve(*words), folder))}
-
-
-# --- jobs
 
 
 def jobs(web: Web) -> Answer:

@@ -3,6 +3,7 @@ log and videos, streams; tags, notes and the archive."""
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from starlette.responses import FileResponse, Response, StreamingResponse
@@ -11,11 +12,11 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import finite
-from gymnasium_solver.runs.index import stamp
 from gymnasium_solver.runs.manage import ARCHIVE, archive, change_tags, restore, set_note
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.runs.select import FIELDS, check_column, value_of
+from gymnasium_solver.runs.store import stamp
 from gymnasium_solver.runs.words import next_steps, result_rows, train_command
 from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Runs, SomeRuns
 from gymnasium_solver.serve.web.handling import Web, answer
@@ -30,6 +31,7 @@ EVALUATION = (
     "stage", "at", "env_steps", "epoch", "mean", "std", "stderr", "min", "max", "episodes",
     "length_mean", "success", "greedy",
 )  # fmt: skip
+ABOUT_METRIC = ("description", "better", "group", "unit", "priority")
 Selected = Annotated[Sequence[Run], Runs(20_000)]
 """Runs that are selected in the table, which may be all that it shows."""
 
@@ -56,9 +58,6 @@ def login(web: Web) -> Response:
     return response
 
 
-# --- the list
-
-
 def list_runs(web: Web, cursor: str | None = None) -> Response:
     """All runs, or with `cursor` what changed since."""
     text = web.list.since(cursor, FRESH_S)[1]
@@ -71,7 +70,11 @@ def select_runs(
     """The numbers of the runs that the filter accepts, in order; values of further columns; with
     `fields` the names that may be filtered, sorted and shown."""
     store = web.store
-    found = store.select(_words(q), sort or None, FRESH_S)
+    try:
+        words = shlex.split(q)  # as in a shell: quotes keep spaces
+    except ValueError:
+        words = q.split()  # a quote is still open while typing
+    found = store.select(words, sort or None, FRESH_S)
     names = list(columns)[:MOST_COLUMNS]
     everything = store.runs(3600.0)
     for name in names:
@@ -90,14 +93,6 @@ def select_runs(
         },
         "fields": None if fields is None else [printable(name) for name in known],
     }
-
-
-def _words(text: str) -> list[str]:
-    """Words as in a shell: quotes keep spaces."""
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()  # a quote is still open while typing
 
 
 def tag_runs(
@@ -138,12 +133,16 @@ def one_run(web: Web, run: OneRun) -> Answer:
     summary, meta = details.summary, details.meta
     rows, why = result_rows(summary, details.tests, details.score)
     table = web.tables.of(run)
+    config = None
+    with suppress(RunError):
+        key = (run.id, *(stamp(str(run.config_path)) or ()))
+        config = web.configs.get(key, lambda: query.get_config(run))
     return {
         "summary": summary.to_dict() | {"path": None},
         "is_alive": is_alive_here(meta),
         "result": rows,
         "why": why,
-        "config": _config_or_none(web, run),
+        "config": config,
         "changed": meta["changed"] if isinstance(meta.get("changed"), dict) else None,
         "machine": meta["machine"] | {"pid": meta.get("pid")},
         "versions": meta["versions"],
@@ -156,24 +155,14 @@ def one_run(web: Web, run: OneRun) -> Answer:
             for event in details.evaluations
         ],
         "changes": [event for event in details.events if event.get("kind") == "hyperparameter"],
-        "metrics": [_metric(name, table.last(name)) for name in table.names],
+        "metrics": [
+            {"name": printable(name), "last": table.last(name)}
+            | {key: getattr(describe(name), key) for key in ABOUT_METRIC}
+            for name in table.names
+        ],
         "videos": _videos(run),
         "commands": [*next_steps(summary), train_command(summary)],
     }
-
-
-def _config_or_none(web: Web, run: Run) -> dict[str, Any] | None:
-    key = (run.id, *(stamp(str(run.config_path)) or ()))
-    try:
-        return web.configs.get(key, lambda: query.get_config(run))
-    except RunError:
-        return None
-
-
-def _metric(name: str, last: float | None) -> Answer:
-    about = describe(name)
-    kept = ("description", "better", "group", "unit", "priority")
-    return {"name": printable(name), "last": last} | {key: getattr(about, key) for key in kept}
 
 
 def returns(web: Web, run: OneRun) -> Answer:

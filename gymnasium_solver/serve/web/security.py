@@ -112,7 +112,9 @@ class SecurityMiddleware:
                     headers.setdefault(name, value)
             await send(message)
 
-        path = self._without_base(scope["path"])
+        path, base = scope["path"], self.settings.base_path
+        if base and (path == base or path.startswith(base + "/")):  # a proxy may strip it, or not
+            path = path[len(base) :] or "/"
         scope = {**scope, "path": path, "raw_path": path.encode()}
         refused = self._refuse(scope)
         if refused is None:
@@ -120,13 +122,6 @@ class SecurityMiddleware:
         else:
             status, reason = refused
             await JSONResponse({"error": reason}, status)(scope, receive, send_with_headers)
-
-    def _without_base(self, path: str) -> str:
-        """A proxy may strip the prefix or leave it."""
-        base = self.settings.base_path
-        if base and (path == base or path.startswith(base + "/")):
-            path = path[len(base) :] or "/"
-        return path
 
     def _refuse(self, scope: Scope) -> tuple[int, str] | None:
         """The status and reason of a refusal; None to go on."""

@@ -17,8 +17,7 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from gymnasium_solver.printable import printable_lines
-from gymnasium_solver.runs.index import stamp
-from gymnasium_solver.runs.store import RunStore
+from gymnasium_solver.runs.store import RunStore, stamp
 from gymnasium_solver.runs.summary import RunSummary
 from gymnasium_solver.serve.questions import Kept, json_text
 
