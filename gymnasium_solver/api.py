@@ -175,14 +175,29 @@ def evaluate(
         return score(found, episodes, seed, {mode: greedy}).results[mode]
 
 
-# The further arguments are those of the function below.
 @overload
 def make_env(
-    target: Agent | Run | Config | str, n_envs: None = None, **options: Any
+    target: Agent | Run | Config | str,
+    n_envs: None = None,
+    *,
+    render_mode: Literal["rgb_array", "human"] | None = None,
+    seed: int | None = None,
+    env: Factory | None = None,
+    runs_dir: RunsDir = None,
+    trust: bool = False,
+    **fields: Any,
 ) -> gymnasium.Env: ...
 @overload
 def make_env(
-    target: Agent | Run | Config | str, n_envs: int, **options: Any
+    target: Agent | Run | Config | str,
+    n_envs: int,
+    *,
+    render_mode: Literal["rgb_array", "human"] | None = None,
+    seed: int | None = None,
+    env: Factory | None = None,
+    runs_dir: RunsDir = None,
+    trust: bool = False,
+    **fields: Any,
 ) -> gymnasium.vector.VectorEnv: ...
 def make_env(
     target: Target,

@@ -119,7 +119,7 @@ def test_frames_and_gymnasium_wrappers_around_it(make_run: MakeRun) -> None:
     with pytest.raises(EnvError, match=r"render\(\) needs make_env"):
         gs.make_env(run).render()
     with pytest.raises(EnvError, match="render_mode must be"):
-        gs.make_env(run, render_mode="ascii")
+        gs.make_env(run, render_mode="ascii")  # type: ignore[call-overload]
     with pytest.raises(EnvError, match="shows a single environment"):
         gs.make_env(run, 2, render_mode="human")
 
@@ -143,4 +143,4 @@ def test_what_may_be_named_and_changed(make_run: MakeRun) -> None:
     with pytest.raises(RunError, match="there is no run 'nobody'"):
         gs.make_env("nobody")
     with pytest.raises(EnvError, match="failed to make an environment"):
-        gs.make_env(make_run(Walk), env=lambda: 1 / 0)
+        gs.make_env(make_run(Walk), env=lambda: 1 / 0)  # type: ignore[arg-type,return-value]
