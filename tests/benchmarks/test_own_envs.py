@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from benchmarks import own_envs, own_tasks
-from benchmarks.libraries import OURS, SB3
-from gymnasium_solver.bench import harness
 from gymnasium_solver.envs.env_findings import examine
 
 
@@ -59,15 +57,3 @@ def test_the_bar_lies_between_random_actions_and_a_good_policy(env_id: str, act:
     assert played(env_id, lambda obs: space.sample()) < (task.bar + task.random) / 2
     assert own_tasks.__doc__ is not None
     assert env_id in own_tasks.__doc__
-
-
-def test_the_table_counts_what_was_learnt() -> None:
-    runs = [
-        {"who": OURS, "task": "Grid-v0:dqn", "seed": seed, "steps": 4000, "wall_s": 3.0}
-        | {"score": score, "selected": 0.95}
-        for seed, score in ((1, 0.95), (2, 0.2))
-    ]
-    runs.append({"who": SB3, "task": "Grid-v0:dqn", "seed": 1, "steps": 4000, "error": "no SB3"})
-    text = own_envs.markdown(harness.header("x") | {"benchmark": "own_envs", "runs": runs})
-    assert f"| Grid-v0 | dqn | 4,000 | {OURS} | 0.95, 0.20 | 0.95, 0.95 | 1 of 2 | 0.90 |" in text
-    assert f"- {SB3}, Grid-v0:dqn: no SB3" in text

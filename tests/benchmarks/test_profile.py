@@ -6,9 +6,7 @@ import pytest
 
 from benchmarks import profile_start, profile_updates
 from benchmarks.profile_updates import ORDER
-from gymnasium_solver.bench import harness
 from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.profile import UPDATE_REST
 
 SMALL: dict[str, Any] = {"seed": 1, "n_threads": 1, "hidden_dims": (8,), "n_steps": 64}
 
@@ -36,15 +34,6 @@ def test_too_short_a_training_is_refused() -> None:
     )
     with pytest.raises(ValueError, match="raise max_env_steps"):
         profile_updates.profile(config, warm_steps=1_000)
-
-
-def test_the_table_has_shares() -> None:
-    us = dict.fromkeys(ORDER, 0.0) | {"env": 25.0, UPDATE_REST: 75.0}
-    found = {"dqn": {"env_steps": 100, "us_a_step": us, "steps_per_s": 10_000.0}}
-    text = profile_updates.markdown(harness.header("x") | {"profiles": found, "others_cores": None})
-    assert "| env | 25 | 25.0% |" in text
-    assert f"| {UPDATE_REST} | 75 | 75.0% |" in text
-    assert "| steps/s with the clock | 10,000 |" in text
 
 
 def test_the_parts_of_a_short_run_add_up() -> None:

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,13 +122,8 @@ def test_eval_options(inside, capsys):
     text = capsys.readouterr().out
     assert "greedy" in text
     assert "sampled" not in text
-    for flags, hint in (
-        (["--seed", "tset"], "expected test, val, train or a number"),
-        (["--episodes", "0"], "at least 1"),
-        (["--log-level", "debg"], "Did you mean debug?"),
-    ):
-        assert cli.main(["eval", "@last", *flags]) == 2
-        assert hint in capsys.readouterr().err
+    assert cli.main(["eval", "@last", "--log-level", "debg"]) == 2
+    assert "Did you mean debug?" in capsys.readouterr().err
     for level, told in (("info", False), ("debug", True)):
         few = ["--episodes", "2", "--greedy", "--json", "--log-level", level]
         assert cli.main(["eval", "@last", *few]) == 0
@@ -274,10 +268,8 @@ def test_list(capsys, monkeypatch):
     names = [entry["name"] for entry in entries]
     assert {"CartPole-v1:ppo", "LunarLander-v3:ppo", "Ant-v5:ppo"} <= set(names)
     assert cli.main(["list", "cartpole"]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("gsolve train CartPole-v1:ppo")
-    assert cli.main(["list", "cartpole"]) == 0
     text = capsys.readouterr().out
-    assert "CartPole-v1:ppo" in text
+    assert text.rstrip().endswith("gsolve train CartPole-v1:ppo")
     assert "Taxi" not in text
     described = "\n      Balance a pole on a cart.\n"
     assert described not in text
@@ -360,21 +352,3 @@ def test_doctor_warns_about_packages_that_mujoco_4_breaks(monkeypatch):
     assert check.text == "dm_control 1.0.50 fails with mujoco 4.0.0: pip install mujoco==3.17.0"
     found["mujoco"] = "3.17.0"
     assert "dm_control" not in {check.name for check in doctor.examine()["extras"]}
-
-
-def test_doctor_measures_long_enough_to_tell():
-    from gymnasium_solver.envs import env_findings as checks
-    from gymnasium_solver.envs.make import make_vector_env
-
-    env = make_vector_env("CartPole-v1", 2)
-    begun_s = time.perf_counter()
-    assert checks.steps_per_s(env) > 0
-    assert time.perf_counter() - begun_s >= checks.WARM_UP_S + checks.MEASURED_S >= 0.1
-    env.close()
-
-
-def test_python_api(tmp_path):
-    run = gs.train("CartPole-v1:ppo", runs_dir=tmp_path, max_env_steps=512, eval_episodes=2, seed=1)
-    assert run.path.parent == tmp_path
-    agent = gs.load(f"{run.id}/@last", runs_dir=tmp_path)
-    assert agent.act([0.0, 0.0, 0.0, 0.0]) in (0, 1)

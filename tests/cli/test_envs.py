@@ -64,14 +64,9 @@ def test_the_list_tells_suite_spaces_threshold_engine_and_algorithms(capsys: Any
     text = output(capsys, "envs")
     assert "classic_control\n" in text
     line = next(line for line in text.splitlines() if line.startswith("  CartPole-v1 "))
-    assert line.split()[:6] == [
-        "CartPole-v1",
-        "Box(4)",
-        "Discrete(2)",
-        "21.96",
-        "475",
-        "vector",
-    ] or (line.split()[:3] == ["CartPole-v1", "Box(4)", "Discrete(2)"] and " vector " in line)
+    assert line.split()[:3] == ["CartPole-v1", "Box(4)", "Discrete(2)"]
+    assert " 475 " in line
+    assert " vector " in line
     assert "ppo a2c reinforce dqn" in line
 
 

@@ -1,7 +1,6 @@
 """`gsolve eval` in a changed environment."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,8 +77,3 @@ def test_bad_flags_are_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert len(error.strip().splitlines()) == 1, error
-
-
-def test_help(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert main(["eval", "--help"]) == 0
-    assert "--env-kwargs" in capsys.readouterr().out
