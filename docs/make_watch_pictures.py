@@ -18,11 +18,10 @@ from rich.console import Console
 
 import gymnasium_solver as gs
 from docs.make_pictures import IMAGES, SVG
-from gymnasium_solver.media.actors import PolicyActor, title_of, trained_agent
-from gymnasium_solver.media.player import Player
+from gymnasium_solver.media.player import Scene, open_scene
 from gymnasium_solver.media.record import Shots, grid_frames
 from gymnasium_solver.media.session import Options, Session
-from gymnasium_solver.media.stage import Stage, open_stage
+from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.media.terminal import TerminalView
 from gymnasium_solver.media.window import Window
 from gymnasium_solver.training.targets import Found, find_run
@@ -32,20 +31,19 @@ WINDOW_STEPS, GRID_STEPS = 130, 140
 
 
 def session_of(found: Found, n_steps: int) -> tuple[Session, Stage]:
-    agent, env_steps = trained_agent(found)
-    stage = open_stage(found, agent=agent)
-    player = Player(stage, PolicyActor(agent, greedy=False, explains=True), SEED)
-    session = Session(player, Options(stage.fps, title=title_of(found, env_steps)), SEED)
+    scene = Scene.open(found)
+    player = scene.player(SEED, greedy=False, explains=True)
+    session = Session(player, Options(scene.stage.fps, title=scene.title), SEED)
     for _ in range(n_steps):
         session.advance()
-    return session, stage
+    return session, scene.stage
 
 
 def save_window(found: Found, path: Path) -> None:
     session, stage = session_of(found, WINDOW_STEPS)
     window = Window(session)
     window.draw()
-    save_small(Image.fromarray(window.picture()), path)
+    save_small(Image.fromarray(window.picture), path)
     stage.close()
 
 
@@ -69,15 +67,12 @@ def save_terminal(found: Found, path: Path) -> None:
 
 
 def save_grid(found: Found, path: Path) -> None:
-    agent, env_steps = trained_agent(found)
-    shots = Shots(episodes=16, rows=4, columns=4, title=title_of(found, env_steps))
-    stage = open_stage(found, shots.n_envs, agent=agent)
-    player = Player(stage, PolicyActor(agent, greedy=False), SEED)
-    for t, (frame, _) in enumerate(grid_frames(player, shots)):
-        if t == GRID_STEPS:
-            save_small(Image.fromarray(frame), path)
-            break
-    stage.close()
+    with open_scene(found, 16) as scene:
+        shots = Shots(episodes=16, rows=4, columns=4, title=scene.title)
+        for t, (frame, _) in enumerate(grid_frames(scene.player(SEED, greedy=False), shots)):
+            if t == GRID_STEPS:
+                save_small(Image.fromarray(frame), path)
+                break
 
 
 def save_small(image: Image.Image, path: Path) -> None:

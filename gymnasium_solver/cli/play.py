@@ -8,16 +8,14 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import flags
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
 
 if TYPE_CHECKING:
-    from gymnasium_solver.media.actors import Actor
     from gymnasium_solver.media.keys import KeyMap
     from gymnasium_solver.media.session import Session
-    from gymnasium_solver.media.stage import Stage
     from gymnasium_solver.training.targets import Found
 
 DATA = ".npz"
@@ -107,23 +105,18 @@ def find(target: str, root: Path, *, trust: bool = False) -> "Found":
 def _open(
     args: Args, found: "Found", mode: str, place: str, record: tuple[Path, ...]
 ) -> "tuple[Session, KeyMap | None]":
-    from gymnasium_solver.media.actors import NewestPolicy, PolicyActor, title_of, trained_agent
     from gymnasium_solver.media.keys import key_map
     from gymnasium_solver.media.labels import action_names
-    from gymnasium_solver.media.player import Player
+    from gymnasium_solver.media.player import PolicyActor, Scene
     from gymnasium_solver.media.session import Options, Session
-    from gymnasium_solver.media.stage import open_stage
-    from gymnasium_solver.training.score import pick_seed
 
-    agent, env_steps = None, 0
-    if mode == "trained" or (mode == "user" and found.checkpoint):
-        agent, env_steps = trained_agent(found)
-    seed = pick_seed(found.config, found.run, env_steps, flags.seed_of(args))
+    has_agent = mode == "trained" or (mode == "user" and found.checkpoint)
     films = any(path.suffix != DATA for path in record)
     as_text = place == "terminal" and not films
-    stage = open_stage(found, agent=agent, must_draw=films, as_text=as_text)
+    scene = Scene.open(found, is_random=not has_agent, must_draw=films, as_text=as_text)
+    stage = scene.stage
     try:
-        actor = _actor(args, found, stage, agent, explains=place != "plain")
+        player = scene.player(flags.seed_of(args), flags.greedy_of(args), explains=place != "plain")
         keys = key_map(stage, action_names(stage)) if mode == "user" else None
         if mode == "user" and keys is None:
             raise UsageError(
@@ -137,20 +130,20 @@ def _open(
             episodes=args.episodes,
             step_by_step=args.step_by_step,
             waits_for_key=args.step_by_step or stage.env.spec.suite in TURN_BASED,
-            title=title_of(found, env_steps) if mode == "trained" else found.config.env_id,
+            title=scene.title if mode == "trained" else found.config.env_id,
             folder=where,
             record=record,
         )
-        session = Session(Player(stage, actor, seed), options, seed)
+        session = Session(player, options, player.seed)
+        actor = player.actor
         if args.follow and isinstance(actor, PolicyActor):
-            newest = NewestPolicy(found)
 
             def take_newest(session: "Session") -> None:
                 """Before each episode; the session ends after the run has."""
-                is_training = newest.is_training
-                if newest.refresh():
-                    actor.take_over(newest.agent)
-                    session.options = replace(session.options, title=newest.title)
+                is_training = scene.is_training
+                if scene.refresh() and scene.agent is not None:
+                    actor.take_over(scene.agent)
+                    session.options = replace(session.options, title=scene.title)
                 elif not is_training:
                     session.quit()
 
@@ -161,25 +154,10 @@ def _open(
         raise
 
 
-def _actor(
-    args: Args, found: "Found", stage: "Stage", agent: Any, *, explains: bool = False
-) -> "Actor":
-    """The agent, or random actions without one."""
-    from gymnasium_solver.media.actors import PolicyActor, RandomActor
-
-    if agent is None:
-        return RandomActor(stage.env.action_space)
-    greedy = flags.greedy_of(args)
-    greedy = found.config.eval_deterministic if greedy is None else greedy
-    return PolicyActor(agent, greedy=greedy, explains=explains)
-
-
 def _show_grid(args: Args, found: "Found", place: str, grid: tuple[int, int]) -> None:
-    from gymnasium_solver.media.actors import NewestPolicy, title_of, trained_agent
+    from gymnasium_solver.media.player import Scene
     from gymnasium_solver.media.record import Shots
-    from gymnasium_solver.media.stage import open_stage
     from gymnasium_solver.media.window import GridWindow, rounds
-    from gymnasium_solver.training.score import pick_seed
 
     unfit = [flag for flag in ("record", "step_by_step", "text", "headless") if getattr(args, flag)]
     if unfit or args.mode == "user":
@@ -187,24 +165,20 @@ def _show_grid(args: Args, found: "Found", place: str, grid: tuple[int, int]) ->
         raise UsageError(f"--grid is a window of several episodes: remove --{flag}")
     if place != "window":
         raise UsageError("--grid needs a display; gsolve video --grid RxC writes a file instead")
-    agent, env_steps = None, 0
-    if args.mode != "random" and found.checkpoint:
-        agent, env_steps = trained_agent(found)
-    seed = pick_seed(found.config, found.run, env_steps, flags.seed_of(args))
     n_tiles = grid[0] * grid[1]
-    stage = open_stage(found, n_tiles, agent=agent)
+    scene = Scene.open(found, n_tiles, is_random=args.mode == "random" or not found.checkpoint)
     try:
-        actor = _actor(args, found, stage, agent)
-        title = title_of(found, env_steps) if agent is not None else found.config.env_id
-        shots = Shots(n_tiles, *grid, title=title)
-        newest = NewestPolicy(found) if args.follow else None
+        shots = Shots(n_tiles, *grid, title=scene.title)
         n_rounds = None if args.episodes is None else -(-args.episodes // n_tiles)
-        pictures = rounds(stage, actor, seed, shots, newest, n_rounds)
-        GridWindow(pictures, args.fps or stage.fps, title).run()
+        pictures = rounds(
+            scene, scene.seed(flags.seed_of(args)), shots,
+            greedy=flags.greedy_of(args), follows=args.follow, n_rounds=n_rounds,
+        )  # fmt: skip
+        GridWindow(pictures, args.fps or scene.stage.fps, scene.title).run()
     except KeyboardInterrupt:  # as good as Q
         pass
     finally:
-        stage.close()
+        scene.stage.close()
 
 
 def _show(session: "Session", keys: "KeyMap | None", place: str) -> None:

@@ -13,7 +13,7 @@ A caption is a strip below the frame: it hides nothing of the game.
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -99,6 +99,7 @@ def with_caption(frame: np.ndarray, lines: Sequence[str], size: int = 14) -> np.
     return np.concatenate([frame, np.asarray(below)])
 
 
+@lru_cache(maxsize=4096)
 def cut(text: str, width: float, size: int) -> str:
     """The text, shortened with an ellipsis to at most `width` pixels."""
     letters = font(size)
@@ -133,11 +134,11 @@ def _page_grid(tiles: Sequence[np.ndarray], most: int) -> np.ndarray:
 SEAM, BETWEEN = 2, 40  # pixels between two images of the network, and their grey
 
 
-class Group:
+class Group(NamedTuple):
     """The planes of an image part that are shown as one picture: a frame, or a plane of its own."""
 
-    def __init__(self, label: str, planes: Sequence[int]) -> None:
-        self.label, self.planes = label, list(planes)
+    label: str
+    planes: list[int]
 
 
 def plane_groups(layout: "ImageLayout", shape: tuple[int, ...], stacked: int = 1) -> list[Group]:
@@ -150,9 +151,10 @@ def plane_groups(layout: "ImageLayout", shape: tuple[int, ...], stacked: int = 1
     if per_frame not in (1, 3):
         return [Group(f"plane {i + 1}", [i]) for i in range(layout.channels)]
     if n == 1:
-        return [Group("image", range(per_frame))]
+        return [Group("image", list(range(per_frame)))]
     labels = [*(f"{n - 1 - i} before" for i in range(n - 1)), "newest frame"]
-    return [Group(name, range(i * per_frame, (i + 1) * per_frame)) for i, name in enumerate(labels)]
+    planes = np.arange(layout.channels).reshape(n, per_frame).tolist()
+    return [Group(label, own) for label, own in zip(labels, planes, strict=True)]
 
 
 def group_pictures(planes: np.ndarray, groups: Sequence[Group]) -> list[np.ndarray]:
@@ -346,8 +348,4 @@ def shrink(frame: np.ndarray, width: int, height: int) -> np.ndarray:
     """Area means with the frame's aspect ratio, no larger than width x height."""
     scale = max(frame.shape[1] / width, frame.shape[0] / height, 1.0)
     wide, high = max(1, int(frame.shape[1] / scale)), max(2, int(frame.shape[0] / scale))
-    y_cuts = np.linspace(0, frame.shape[0], high + 1).astype(int)[:-1]
-    x_cuts = np.linspace(0, frame.shape[1], wide + 1).astype(int)[:-1]
-    sums = np.add.reduceat(np.add.reduceat(frame.astype(np.int64), y_cuts, 0), x_cuts, 1)
-    areas = np.outer(np.diff([*y_cuts, frame.shape[0]]), np.diff([*x_cuts, frame.shape[1]]))
-    return (sums / areas[..., None]).astype(np.uint8)
+    return np.asarray(Image.fromarray(frame).resize((wide, high), Image.Resampling.BOX))

@@ -2,7 +2,7 @@
 
     (moment := player.moment()).decision        # of a PolicyActor that `explains`
     view = look(agent, moment, methods_of(["gradcam"]), "action")
-    view.images[0].cams["gradcam"]              # [H, W]
+    view.images[0].maps["gradcam"]              # [H, W]
     view.contributions                          # [("cart position", 0.12), ...]
 
 The explained number is a differentiable function of the network's input (`subject_of`). Targets:
@@ -14,7 +14,8 @@ expected return of the state (for learners with a critic of actions, that of the
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -23,8 +24,16 @@ from torch import Tensor, nn
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.recorded import on_device
-from gymnasium_solver.media.drawing import Group, plane_groups
-from gymnasium_solver.media.player import Moment
+from gymnasium_solver.media.drawing import (
+    Group,
+    group_pictures,
+    overlay,
+    plane_groups,
+    signed_overlay,
+    stretched,
+    unit,
+)
+from gymnasium_solver.media.player import Moment, encoder_of
 from gymnasium_solver.media.saliency import TITLES as CAMS
 from gymnasium_solver.media.saliency import (
     ConvLayer,
@@ -101,9 +110,9 @@ class Subject:
         return score
 
 
-def encoder_of(agent: Agent) -> ObsEncoder:
-    encoder = getattr(agent.net, "encoder", None)
-    if not isinstance(encoder, ObsEncoder):
+def explained_encoder(agent: Agent) -> ObsEncoder:
+    encoder = encoder_of(agent)
+    if encoder is None:
         name = type(agent.net).__name__
         raise ConfigError(f"{name}: explain needs a network with an ObsEncoder.")
     return encoder
@@ -111,7 +120,7 @@ def encoder_of(agent: Agent) -> ObsEncoder:
 
 def subject_of(agent: Agent, moment: Moment, target: str) -> Subject:
     """ConfigError if the agent has no such target, or a network that is not one of ours."""
-    encoder = encoder_of(agent)
+    encoder = explained_encoder(agent)
     score, what, features = _Explained(agent, moment).score(target)
 
     def by_parts(given: Inputs) -> Tensor:
@@ -262,14 +271,25 @@ class ImageView:
     """Which planes are a frame."""
     layer: str
     """The layer of the class activation maps."""
-    gradient: np.ndarray | None = None
-    """[C, H, W]"""
-    occlusion: np.ndarray | None = None
-    """[len(groups), H, W]; positive: covering it lowers the score."""
-    cams: dict[str, np.ndarray] = field(default_factory=dict)
-    """[H, W] by method."""
-    activations: dict[str, np.ndarray] = field(default_factory=dict)
+    maps: dict[str, np.ndarray]
+    """By method: of `gradient` [C, H, W], of `occlusion` [len(groups), H, W] (positive: covering it
+    lowers the score), of the others [H, W]."""
+    activations: dict[str, np.ndarray]
     """[K, h, w] by layer."""
+
+    def pictures(self, method: str | None = None) -> list[np.ndarray]:
+        """Each group of planes as a picture, under the map of a method."""
+        plain = group_pictures(self.planes, self.groups)
+        if method is None:
+            return plain
+        map_ = self.maps[method]
+        if method == "occlusion":
+            return list(map(signed_overlay, plain, unit(map_)))
+        if method == "gradient":
+            by_group = unit(np.stack([map_[group.planes].max(0) for group in self.groups]))
+        else:
+            by_group = np.stack([stretched(map_)] * len(plain))
+        return list(map(overlay, plain, by_group))
 
 
 @dataclass(frozen=True)
@@ -277,14 +297,14 @@ class View:
     what: str
     """The explained number in words."""
     number: float
-    images: list[ImageView] = field(default_factory=list)
-    contributions: list[tuple[str, float]] = field(default_factory=list)
+    images: list[ImageView]
+    contributions: list[tuple[str, float]]
     """Gradient x input of each component of the vector part."""
 
 
 def groups_of(agent: Agent, name: str) -> list[Group]:
     """The frames of an image part."""
-    encoder, stacked = encoder_of(agent), getattr(agent.config, "frame_stack", None) or 1
+    encoder, stacked = explained_encoder(agent), getattr(agent.config, "frame_stack", None) or 1
     return plane_groups(encoder.layouts[name], encoder.parts[name].shape or (), stacked)
 
 
@@ -308,50 +328,40 @@ def look(
     names: Sequence[str] = (),
 ) -> View:
     """`names` of the components of the vector part; those of the spaces by default."""
-    subject, encoder = subject_of(agent, moment, target), encoder_of(agent)
-    images = [
-        _look_at_image(subject, name, groups_of(agent, name), methods, layer)
-        for name in encoder.layouts
-    ]
+    subject, encoder = subject_of(agent, moment, target), explained_encoder(agent)
+    images = []
+    for name in encoder.layouts:
+        key, groups = f"image {name}", groups_of(agent, name)
+        planes, stack, score = subject.inputs[key], subject.stacks[key], subject.score_of(key)
+        chosen = pick_layer(stack, layer)
+        outputs = activations(conv_layers(stack), partial(stack, planes))
+        maps = {method: cam(method, score, chosen, planes) for method in methods if method in CAMS}
+        if "gradient" in methods:
+            maps["gradient"] = gradient_saliency(score, planes)
+        if "occlusion" in methods:
+            maps["occlusion"] = occlusion(score, planes, [group.planes for group in groups])
+        responses = {layer_name: output[0] for layer_name, output in outputs.items()}
+        array = planes[0].cpu().numpy()
+        images.append(ImageView(name, array, groups, chosen.name, maps, responses))
     contributions: list[tuple[str, float]] = []
     if "" in subject.inputs and encoder.width:
         numbers = gradient_times_input(subject.score_of(""), subject.inputs[""])
-        known = list(names) if len(names) == len(numbers) else component_names(encoder)
-        contributions = [(known[i], float(number)) for i, number in enumerate(numbers)]
+        labels = component_names(encoder, names, len(numbers))
+        contributions = list(zip(labels, numbers.tolist(), strict=True))
     return View(subject.what, subject.number, images, contributions)
 
 
-def _look_at_image(
-    subject: Subject, name: str, groups: list[Group], methods: Sequence[str], number: int | None
-) -> ImageView:
-    key = f"image {name}"
-    planes, stack = subject.inputs[key], subject.stacks[key]
-    score, chosen = subject.score_of(key), pick_layer(stack, number)
-    maps = activations(conv_layers(stack), lambda: stack(planes))
-    gradient = gradient_saliency(score, planes) if "gradient" in methods else None
-    covered = None
-    if "occlusion" in methods:
-        covered = occlusion(score, planes, [group.planes for group in groups])
-    return ImageView(
-        name,
-        planes[0].cpu().numpy(),
-        groups,
-        chosen.name,
-        gradient,
-        covered,
-        {method: cam(method, score, chosen, planes) for method in methods if method in CAMS},
-        {layer: output[0] for layer, output in maps.items()},
-    )
-
-
-def component_names(encoder: ObsEncoder) -> list[str]:
-    """Names of the vector part: numbers as part[i], one-hot values as part=value."""
+def component_names(encoder: ObsEncoder | None, known: Sequence[str], n: int) -> list[str]:
+    """Names of the n components of the vector part: those that are known, or by the parts of the
+    space, numbers as part[i] and one-hot values as part=value."""
+    if len(known) == n:
+        return list(known)
     names: list[str] = []
-    for vector in encoder.vectors:
+    for vector in () if encoder is None else encoder.vectors:
         label = vector.name or "obs"
         many = vector.width > 1
         names += [f"{label}[{i}]" if many else label for i in range(vector.width)]
-    for one_hot in encoder.one_hots:
+    for one_hot in () if encoder is None else encoder.one_hots:
         label = one_hot.name or "obs"
         columns, values = one_hot.columns.tolist(), one_hot.values.tolist()
         many = len(set(columns)) > 1
@@ -359,4 +369,4 @@ def component_names(encoder: ObsEncoder) -> list[str]:
             f"{label}[{column}]={value}" if many else f"{label}={value}"
             for column, value in zip(columns, values, strict=True)
         ]
-    return names
+    return names if len(names) == n else [str(i) for i in range(n)]

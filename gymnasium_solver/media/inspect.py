@@ -18,28 +18,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
+from gymnasium import spaces
 from PIL import Image
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.errors import ConfigError, EnvError, first_line
-from gymnasium_solver.media.actors import Decision, PolicyActor, title_of, trained_agent
 from gymnasium_solver.media.drawing import group_pictures, mosaic
 from gymnasium_solver.media.explain_step import groups_of
 from gymnasium_solver.media.labels import action_names, action_text
-from gymnasium_solver.media.player import Moment, Player
-from gymnasium_solver.media.stage import Stage, engine_text, open_stage
+from gymnasium_solver.media.player import Decision, Moment, PolicyActor, Scene
+from gymnasium_solver.media.stage import engine_text
 from gymnasium_solver.media.step_columns import Plan, derived
-from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.runs.episodes import Episode, EpisodeWriter, get_episode
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.spaces.observations import map_obs, obs_arrays
+from gymnasium_solver.spaces.observations import obs_arrays
 from gymnasium_solver.spaces.space_types import action_shape, is_discrete, is_multi_binary
-from gymnasium_solver.training.score import pick_seed
-from gymnasium_solver.training.targets import ENV_FIELDS, Found, find_run, with_fields
+from gymnasium_solver.training.targets import ENV_FIELDS, find_run, with_fields
 from gymnasium_solver.training.threads import limited_threads, pick_threads
+from gymnasium_solver.tree import map_tree
 
 MOST_STEPS = 1000
 LIMIT_STEPS = 50_000
@@ -74,21 +72,6 @@ class Ask:
     trust: bool = False
 
 
-@dataclass
-class Scene:
-    """An agent in its environment."""
-
-    found: Found
-    agent: Agent
-    env_steps: int
-    stage: Stage
-
-    @property
-    def run(self) -> Run:
-        assert self.found.run is not None, "an episode is kept in a run"
-        return self.found.run
-
-
 class Studio:
     """Keeps agents and environments open between episodes. Not for several threads at once."""
 
@@ -99,15 +82,12 @@ class Studio:
     def scene(self, ask: Ask) -> Scene:
         found = find_run(ask.run, self.root, trust=ask.trust)
         found = with_fields(found, ask.env_kwargs, ENV_FIELDS)
-        assert found.run is not None
         assert found.checkpoint is not None
         key = (found.checkpoint.resolve(), repr(sorted(ask.env_kwargs.items())))
         if key in self._scenes:
             self._scenes.move_to_end(key)
             return self._scenes[key]
-        agent, env_steps = trained_agent(found)
-        stage = open_stage(found, 1, agent=agent, must_draw=False)
-        self._scenes[key] = Scene(found, agent, env_steps, stage)
+        self._scenes[key] = Scene.open(found, must_draw=False)
         while len(self._scenes) > KEPT:
             self._scenes.popitem(last=False)[1].stage.close()
         return self._scenes[key]
@@ -133,26 +113,22 @@ class Studio:
 
 class _Recording:
     def __init__(self, scene: Scene, ask: Ask, should_stop: Callable[[], bool]) -> None:
-        self.scene, self.ask, self.should_stop = scene, ask, should_stop
+        assert scene.agent is not None
+        self.scene, self.agent, self.ask, self.should_stop = scene, scene.agent, ask, should_stop
         self.script = Script.of(scene, ask.branch)
-        config, base = scene.found.config, self.script.base
-        if base is None:
-            self.greedy = config.eval_deterministic
-            self.seed = pick_seed(config, scene.run, scene.env_steps, ask.seed)
-        else:
-            self.greedy, self.seed = bool(base.facts["greedy"]), int(base.facts["seed"])
-        if ask.greedy is not None:
-            self.greedy = ask.greedy
+        base = {} if self.script.base is None else self.script.base.facts
+        greedy = base.get("greedy") if ask.greedy is None else ask.greedy
+        self.greedy = scene.is_greedy(greedy)
+        self.player = scene.player(base.get("seed", ask.seed), greedy, explains=True)
+        config = scene.found.config
         self.gamma = float(getattr(config, "gamma", 1.0))
         self.gae_lambda = float(getattr(config, "gae_lambda", GAE_LAMBDA))
-        self.actor = PolicyActor(scene.agent, greedy=self.greedy, explains=True)
         self.encoders = {"render": FrameEncoder(), "net": FrameEncoder("png")}
 
     def play(self, on_start: Callable[[Episode], None] | None) -> Episode:
         started_s = time.perf_counter()
-        player = Player(self.scene.stage, self.actor, self.seed)
-        moment = player.moment()
-        plan = Plan.of(self.scene.stage, self.scene.agent, moment)
+        moment = self.player.moment()
+        plan = Plan.of(self.scene.stage, self.agent, moment)
         bodies, tiles = self._pictures(moment)  # before the facts, which tell their format
         writer = EpisodeWriter.create(self.scene.run, self._facts(plan, tiles))
         try:
@@ -160,7 +136,7 @@ class _Recording:
                 writer.add_frame(view, body)
             if on_start is not None:
                 on_start(Episode(writer.path))
-            last, ended = self._steps(player, plan, writer, moment)
+            last, ended = self._steps(plan, writer, moment)
             result = {"steps": last.t, "return": last.episode_return, "ended": ended}
             result["wall_s"] = time.perf_counter() - started_s
             space = self.scene.stage.env.action_space
@@ -172,12 +148,9 @@ class _Recording:
             writer.fail(first_line(error))
             raise
 
-    def _steps(
-        self, player: Player, plan: Plan, writer: EpisodeWriter, moment: Moment
-    ) -> tuple[Moment, str]:
+    def _steps(self, plan: Plan, writer: EpisodeWriter, moment: Moment) -> tuple[Moment, str]:
         while True:
-            digest = digest_of(moment.obs)
-            self.script.check(moment.t, digest)
+            digest = self.script.check(moment)
             if ended := self._end(moment):
                 writer.add(plan.row(self._valued(moment), None, None), None, digest, self._text())
                 return moment, ended
@@ -185,8 +158,8 @@ class _Recording:
             given = self.script.action(moment.t)
             action = plan.exact(moment.decision.action if given is None else given)
             told = self._told(plan, moment.decision, action)
-            player.step(action)
-            after = player.moment()
+            self.player.step(action)
+            after = self.player.moment()
             is_forced = moment.t == self.script.forced_at
             row = plan.row(moment, action, after, is_forced)
             writer.add(row, action, digest, {**told, "info": plain_info(after.info)})
@@ -205,9 +178,9 @@ class _Recording:
         """The last moment with the value of its state, from which a cut episode is bootstrapped."""
         if moment.decision is not None or moment.terminated:
             return moment
-        obs = map_obs(lambda part: np.asarray(part)[None], moment.obs)
-        mask = None if moment.mask is None else moment.mask[None]
-        value = self.actor.value_of(obs, mask)
+        assert isinstance(self.player.actor, PolicyActor)
+        rows = [map_tree(lambda part: np.asarray(part)[None], x) for x in (moment.obs, moment.mask)]
+        value = self.player.actor.value_of(*rows)
         return dataclasses.replace(moment, decision=Decision(np.array(np.nan), value=value))
 
     def _told(self, plan: Plan, decision: Decision, action: np.ndarray) -> dict[str, Any]:
@@ -227,7 +200,7 @@ class _Recording:
         tiles: list[dict[str, Any]] = []
         if moment.frame is not None:
             bodies["render"] = self.encoders["render"](moment.frame)
-        net = None if moment.decision is None else net_picture(self.scene.agent, moment.decision)
+        net = None if moment.decision is None else net_picture(self.agent, moment.decision)
         if net is not None:
             bodies["net"], tiles = self.encoders["net"](net[0]), net[1]
         return bodies, tiles
@@ -246,9 +219,9 @@ class _Recording:
         return {
             "env_id": config.env_id,
             "algo_id": config.algo_id,
-            "title": title_of(scene.found, scene.env_steps),
+            "title": scene.title,
             "env_steps": scene.env_steps,
-            "seed": self.seed,
+            "seed": self.player.seed,
             "greedy": self.greedy,
             "max_steps": ask.most_steps,
             "gamma": self.gamma,
@@ -301,14 +274,17 @@ class Script:
     def action(self, t: int) -> np.ndarray | None:
         return self.actions[t] if t < len(self.actions) else None
 
-    def check(self, t: int, digest: bytes) -> None:
-        if t < self._checked and digest != self._digests[t]:
+    def check(self, moment: Moment) -> bytes:
+        """The digest of the observation; EnvError if it is another one than before."""
+        digest = digest_of(moment.obs)
+        if moment.t < self._checked and digest != self._digests[moment.t]:
             assert self.base is not None
             raise EnvError(
-                f"the environment is not deterministic under its seed: at step {t} the observation "
-                f"differs from that in {self.base.id}, so there is no branch from it. Was the "
-                "environment, its engine or its version changed?"
+                f"the environment is not deterministic under its seed: at step {moment.t} the "
+                f"observation differs from that in {self.base.id}, so the episode cannot be "
+                "repeated. Was the environment, its engine or its version changed?"
             )
+        return digest
 
 
 def parse_action(space: Any, names: list[str], given: Any) -> np.ndarray:
@@ -329,15 +305,11 @@ def parse_action(space: Any, names: list[str], given: Any) -> np.ndarray:
     if not np.isfinite(numbers).all():
         raise EnvError(f"{given!r} is not an action of {space}: not finite.")
     check = action_checker(space, 1, "branch")
-    is_whole = not isinstance(
-        space, gymnasium.spaces.Box | gymnasium.spaces.Dict | gymnasium.spaces.Tuple
-    )
+    is_whole = not isinstance(space, spaces.Box | spaces.Dict | spaces.Tuple)
     if is_whole and (numbers != np.round(numbers)).any():
         raise EnvError(f"{given!r} is not an action of {space}: expected whole numbers.")
-    checked: np.ndarray = np.asarray(
-        check(numbers.astype(np.int64 if is_whole else np.float64)[None])
-    )
-    return checked[0]
+    checked = np.asarray(check(numbers.astype(np.int64 if is_whole else np.float64)[None]))
+    return np.asarray(checked[0])
 
 
 def digest_of(obs: Any) -> bytes:
@@ -408,10 +380,8 @@ def encoded(image: Image.Image, format: str) -> bytes:
 
 def net_picture(agent: Agent, decision: Decision) -> tuple[np.ndarray, list[dict[str, Any]]] | None:
     """The images that the network gets at their own size, and where each one is; None without."""
-    encoder = getattr(agent.net, "encoder", None)
-    layouts = encoder.layouts if isinstance(encoder, ObsEncoder) else {}
-    found = {name: decision.seen.get(f"image {name}") for name in layouts}
-    seen = {name: planes for name, planes in found.items() if planes is not None}
+    names = [name for name in decision.seen if name.startswith("image ")]
+    seen = {name.removeprefix("image "): decision.seen[name] for name in names}
     if not seen:
         return None
     groups = {name: groups_of(agent, name) for name in seen}

@@ -23,15 +23,13 @@ from typing import Any, TextIO
 import numpy as np
 from PIL import Image
 
-from gymnasium_solver.algos.agent import Agent
-from gymnasium_solver.errors import ConfigError, EnvError, GsolveError
+from gymnasium_solver.errors import ConfigError, GsolveError
 from gymnasium_solver.media import drawing as draw
-from gymnasium_solver.media.actors import PolicyActor
-from gymnasium_solver.media.explain_step import View, look, methods_of, target_of
-from gymnasium_solver.media.inspect import MOST_STEPS, Ask, Branch, Studio, digest_of, encoded
+from gymnasium_solver.media.explain_step import look, methods_of, target_of
+from gymnasium_solver.media.inspect import MOST_STEPS, Ask, Branch, Script, Studio, encoded
 from gymnasium_solver.media.labels import features
-from gymnasium_solver.media.player import Moment, Player
-from gymnasium_solver.media.stage import Stage, open_stage
+from gymnasium_solver.media.player import Moment, Scene
+from gymnasium_solver.media.stage import open_stage
 from gymnasium_solver.runs.episodes import Episode, get_episode
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.training.threads import limited_threads, pick_threads
@@ -90,13 +88,8 @@ class Worker:
         run = resolve_run(str(job["run"]), self.root, allow_paths=False)
         episode = get_episode(run, str(job["episode"]))
         ask = ask_of({**job, "checkpoint": str(episode.facts["env_steps"])})
-        told = self.reasons.at(
-            episode,
-            ask,
-            int(job["t"]),
-            str(job.get("method") or "gradcam"),
-            str(job.get("target") or "action"),
-        )
+        how = [str(job.get("method") or "gradcam"), str(job.get("target") or "action")]
+        told = self.reasons.at(episode, ask, int(job["t"]), *how)
         if "png" in told:
             told["png"] = base64.b64encode(told["png"]).decode()
         return told
@@ -121,18 +114,20 @@ class Reasons:
         chosen = methods_of([method])[0]
         target_of(target)
         scene = self.studio.scene(ask)
+        assert scene.agent is not None
         with limited_threads(pick_threads(scene.found.config)):
             if self._replay is None or self._replay.episode.path != episode.path:
                 self.close()
-                stage = open_stage(scene.found, 1, agent=scene.agent, must_draw=False)
-                self._replay = _Replay(episode, scene.agent, stage)
+                self._replay = _Replay(episode, scene)
             moment = self._replay.moment(t)
             names = [feature.name for feature in features(scene.stage)]
             view = look(scene.agent, moment, (chosen,), target, names=names)
         told = {"what": view.what, "number": view.number, "method": chosen, "step": t}
-        if view.images:
-            return {**told, "png": heat_png(view, chosen)}
-        return {**told, "contributions": view.contributions}
+        if not view.images:
+            return {**told, "contributions": view.contributions}
+        # The images of the network under their maps, laid out as the network's view is.
+        heat = draw.mosaic([image.pictures(chosen) for image in view.images])[0]
+        return {**told, "png": encoded(Image.fromarray(heat), "png")}
 
     def close(self) -> None:
         if self._replay is not None:
@@ -141,60 +136,38 @@ class Reasons:
 
 
 class _Replay:
-    def __init__(self, episode: Episode, agent: Agent, stage: Stage) -> None:
-        self.episode = episode
-        actor = PolicyActor(agent, greedy=bool(episode.facts["greedy"]), explains=True)
-        self.player = Player(replace(stage, draws=False), actor, int(episode.facts["seed"]))
+    def __init__(self, episode: Episode, scene: Scene) -> None:
+        self.episode, self.script = episode, Script(episode, list(episode.actions()))
+        stage = open_stage(scene.found, 1, agent=scene.agent, must_draw=False)
+        scene, facts = replace(scene, stage=replace(stage, draws=False)), episode.facts
+        self.player = scene.player(int(facts["seed"]), bool(facts["greedy"]), explains=True)
         self.moments: list[Moment] = []
 
     def moment(self, t: int) -> Moment:
-        actions, digests = self.episode.actions(), self.episode.digests()
-        if not 0 <= t < len(actions):
+        n_decisions = len(self.script.actions)
+        if not 0 <= t < n_decisions:
             raise ConfigError(
-                f"step {t}: {self.episode.id} has decisions at 0 to {len(actions) - 1}."
+                f"step {t}: {self.episode.id} has decisions at 0 to {n_decisions - 1}."
             )
         while (at := len(self.moments)) <= t:
             if at:
-                self.player.step(actions[at - 1])
+                self.player.step(self.script.action(at - 1))
             moment = self.player.moment()
-            if at < len(digests) and digest_of(moment.obs) != digests[at]:
-                raise EnvError(
-                    f"{self.episode.id}: the episode cannot be repeated: the observation at step "
-                    f"{at} differs. Was the environment or its version changed?"
-                )
+            self.script.check(moment)
             self.moments.append(replace(moment, obs=map_tree(np.array, moment.obs)))
         return self.moments[t]
 
 
-def heat_png(view: View, method: str) -> bytes:
-    """The images of the network under their maps, laid out as the network's view is."""
-    rows = []
-    for image in view.images:
-        pictures = draw.group_pictures(image.planes, image.groups)
-        if method == "gradient":
-            assert image.gradient is not None
-            maps = [draw.unit(image.gradient[group.planes].max(axis=0)) for group in image.groups]
-        elif method == "occlusion":
-            assert image.occlusion is not None
-            maps = list(draw.unit(image.occlusion))
-        else:
-            maps = [draw.stretched(image.cams[method])] * len(pictures)
-        over = draw.signed_overlay if method == "occlusion" else draw.overlay
-        rows.append(list(map(over, pictures, maps)))
-    return encoded(Image.fromarray(draw.mosaic(rows)[0]), "png")
-
-
 def ask_of(job: Job) -> Ask:
-    checkpoint = job.get("checkpoint")
-    branch = job.get("branch")
+    checkpoint, branch = job.get("checkpoint"), job.get("branch")
+    if branch is not None:
+        branch = Branch(str(branch["of"]), int(branch["at"]), branch.get("action"))
     return Ask(
         run=f"{job['run']}/{checkpoint}" if checkpoint else str(job["run"]),
         seed=job.get("seed", "test"),
         greedy=job.get("greedy"),
         most_steps=int(job.get("max_steps") or MOST_STEPS),
-        branch=None
-        if branch is None
-        else Branch(str(branch["of"]), int(branch["at"]), branch.get("action")),
+        branch=branch,
         trust=bool(job.get("trust")),
     )
 

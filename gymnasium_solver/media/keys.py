@@ -10,9 +10,9 @@ jump, ...; several words are several keys at once. An environment may bring its 
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -48,119 +48,89 @@ Chord = tuple[frozenset[str], int]
 """Keys held together, and the action that they mean, counted from 0."""
 
 
-class KeyMap(Protocol):
+@dataclass(frozen=True)
+class KeyMap:
     """The actions of a person."""
 
-    @property
-    def keys(self) -> set[str]:
-        """All keys that count."""
-
-    @property
-    def help(self) -> list[tuple[str, str]]:
-        """(keys, what they do)."""
+    keys: set[str]
+    """All keys that count."""
+    help: list[tuple[str, str]]
+    """(keys, what they do)."""
+    choose: Callable[[Collection[str], Sequence[float]], np.ndarray | None]
 
     def action(self, held: Collection[str], axes: Sequence[float] = ()) -> np.ndarray | None:
         """The action of the keys held; `axes`: of a gamepad, in [-1, 1], to the right and up. None:
         no key is held, and there is no action for that; the environment waits."""
+        return self.choose(held, axes)
 
 
-@dataclass
-class ChoiceKeys:
+def choice_keys(
+    names: Sequence[str], start: int, chords: Sequence[Chord] = (), idle: int | None = None
+) -> KeyMap:
     """Discrete actions: the one that needs the most of the keys held."""
+    taken = {key for chord, _ in chords for key in chord}
+    digits = {str(i): i for i in range(min(10, len(names))) if str(i) not in taken}
+    every = [*chords, *((frozenset([digit]), action) for digit, action in digits.items())]
+    lines = []
+    for i, name in enumerate(names[:MOST_SHOWN]):
+        keys = [shown(chord) for chord, action in every if action == i]
+        lines.append((" or ".join(keys) or "no key" * (i == idle), name))
 
-    names: Sequence[str]
-    start: int
-    chords: Sequence[Chord] = ()
-    idle: int | None = None
-
-    def __post_init__(self) -> None:
-        taken = {key for chord, _ in self.chords for key in chord}
-        self.digits = {str(i): i for i in range(min(10, len(self.names))) if str(i) not in taken}
-
-    @property
-    def keys(self) -> set[str]:
-        return {key for chord, _ in self.chords for key in chord} | set(self.digits)
-
-    @property
-    def help(self) -> list[tuple[str, str]]:
-        lines = []
-        for i, name in enumerate(self.names[:MOST_SHOWN]):
-            keys = [shown(chord) for chord, action in self.chords if action == i]
-            keys += [digit for digit, action in self.digits.items() if action == i]
-            lines.append((" or ".join(keys) or "no key" * (i == self.idle), name))
-        return [(keys, name) for keys, name in lines if keys]
-
-    def action(self, held: Collection[str], axes: Sequence[float] = ()) -> np.ndarray | None:
-        for digit, action in self.digits.items():
-            if digit in held:
-                return np.array(action + self.start)
-        best, size = self.idle, 0
-        for chord, action in self.chords:
+    def choose(held: Collection[str], axes: Sequence[float]) -> np.ndarray | None:
+        pressed = [digits[key] for key in digits if key in held]
+        best, size = idle, 0
+        for chord, action in chords:
             if len(chord) > size and chord <= set(held):
                 best, size = action, len(chord)
-        return None if best is None else np.array(best + self.start)
+        best = pressed[0] if pressed else best
+        return None if best is None else np.array(best + start)
+
+    return KeyMap(taken | set(digits), [line for line in lines if line[0]], choose)
 
 
-@dataclass
-class ButtonKeys:
-    """MultiBinary actions: a key for each button."""
+def button_keys(names: Sequence[str], shape: tuple[int, ...]) -> KeyMap:
+    """MultiBinary actions: a key for each button, as far as keys go."""
+    directions = [DIRECTIONS.get(name.lower().removeprefix("move_"), "") for name in names]
+    left = iter(BUTTONS)
+    keys: list[str] = []
+    for key in directions:
+        keys.append(key if key and key not in keys else next(left, ""))
+    lines = [(key, name) for key, name in zip(keys, names, strict=True) if key]
 
-    names: Sequence[str]
-    shape: tuple[int, ...]
-    of_button: list[str]
+    def choose(held: Collection[str], axes: Sequence[float]) -> np.ndarray:
+        bits = [int(bool(key) and key in held) for key in keys]
+        return np.array(bits, np.int64).reshape(shape)
 
-    @property
-    def keys(self) -> set[str]:
-        return {key for key in self.of_button if key}
-
-    @property
-    def help(self) -> list[tuple[str, str]]:
-        pairs = zip(self.of_button, self.names, strict=True)
-        return [(shown([key]), name) for key, name in pairs if key][:MOST_SHOWN]
-
-    def action(self, held: Collection[str], axes: Sequence[float] = ()) -> np.ndarray:
-        bits = [int(bool(key) and key in held) for key in self.of_button]
-        return np.array(bits, np.int64).reshape(self.shape)
+    return KeyMap({key for key in keys if key}, lines[:MOST_SHOWN], choose)
 
 
-@dataclass
-class AxisKeys:
-    """Continuous actions: a key for less and one for more of each number; a gamepad's stick moves
-    the first two."""
+def axis_keys(names: Sequence[str], space: Any) -> KeyMap:
+    """Continuous actions: a key for less and one for more of each number, as far as keys go; a
+    gamepad's stick moves the first two. Numbers without bounds move by 1."""
+    low = np.where(np.isfinite(space.low), space.low, -1.0).reshape(-1)
+    high = np.where(np.isfinite(space.high), space.high, 1.0).reshape(-1)
+    rest = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
+    fixed = {i: DIRECTIONS[name] for i, name in enumerate(names) if name in DIRECTIONS}
+    free = iter(pair for pair in PAIRS if not set(pair) & set(fixed.values()))
+    pairs = [
+        ("", fixed[i]) if i in fixed and low[i] >= 0 else next(free, ("", ""))
+        for i in range(min(len(low), len(PAIRS)))
+    ]
+    lines = [
+        (" ".join(key for key in pair if key), name)
+        for pair, name in zip(pairs, names, strict=False)
+    ]
 
-    names: Sequence[str]
-    space: Any
-    pairs: list[tuple[str, str]]
-
-    def __post_init__(self) -> None:
-        low, high = (np.asarray(end, np.float64).reshape(-1) for end in _ends(self.space))
-        self._low, self._high = low, high
-        self._rest = np.where((low <= 0) & (high >= 0), 0.0, (low + high) / 2)
-
-    @property
-    def keys(self) -> set[str]:
-        return {key for pair in self.pairs for key in pair if key}
-
-    @property
-    def help(self) -> list[tuple[str, str]]:
-        pairs = zip(self.pairs, self.names, strict=False)
-        return [(" ".join(shown([key]) for key in pair if key), name) for pair, name in pairs]
-
-    def action(self, held: Collection[str], axes: Sequence[float] = ()) -> np.ndarray:
-        numbers = self._rest.copy()
+    def choose(held: Collection[str], axes: Sequence[float]) -> np.ndarray:
+        numbers = rest.copy()
         for i, push in enumerate(axes[: len(numbers)]):
-            end = self._high[i] if push > 0 else self._low[i]
-            numbers[i] += abs(push) * (end - self._rest[i])
-        for i, (less, more) in enumerate(self.pairs):
+            numbers[i] += abs(push) * ((high if push > 0 else low)[i] - rest[i])
+        for i, (less, more) in enumerate(pairs):
             if (less in held) != (more in held):
-                numbers[i] = self._high[i] if more in held else self._low[i]
-        return numbers.astype(np.float32).reshape(self.space.shape)
+                numbers[i] = high[i] if more in held else low[i]
+        return numbers.astype(np.float32).reshape(space.shape)
 
-
-def _ends(space: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds, 1 away from 0 where there are none."""
-    low = np.where(np.isfinite(space.low), space.low, -1.0)
-    return low, np.where(np.isfinite(space.high), space.high, 1.0)
+    return KeyMap({key for pair in pairs for key in pair if key}, lines, choose)
 
 
 # -- from a stage -----------------------------------------------------------------------------
@@ -173,11 +143,11 @@ def key_map(stage: Stage, names: Sequence[str]) -> KeyMap | None:
         own = own_keys(stage)
         idle = next((action for chord, action in own if not chord), idle_action(names))
         chords = [chord for chord in own or chords_of(names) if chord[0]]
-        return ChoiceKeys(names, int(space.start), chords, idle)
+        return choice_keys(names, int(space.start), chords, idle)
     if is_multi_binary(space):
-        return ButtonKeys(names, tuple(space.shape), button_keys(names))
+        return button_keys(names, tuple(space.shape))
     if is_box(space):
-        return AxisKeys(names, space, axis_pairs(names, space))
+        return axis_keys(names, space)
     return None
 
 
@@ -229,30 +199,6 @@ def _words(name: str) -> list[str]:
     if _JOINED.fullmatch(lower):
         return _WORD.findall(lower)
     return [word for word in re.split(r"[^a-z0-9]+", lower) if word]
-
-
-def button_keys(names: Sequence[str]) -> list[str]:
-    """One key for each button; "" where keys run out."""
-    directions = [DIRECTIONS.get(name.lower().removeprefix("move_"), "") for name in names]
-    left = iter(BUTTONS)
-    keys: list[str] = []
-    for key in directions:
-        keys.append(key if key and key not in keys else next(left, ""))
-    return keys
-
-
-def axis_pairs(names: Sequence[str], space: Any) -> list[tuple[str, str]]:
-    """(less, more) for each number, as far as keys go."""
-    low = np.asarray(space.low).reshape(-1)
-    fixed = {i: DIRECTIONS[name] for i, name in enumerate(names) if name in DIRECTIONS}
-    free = iter(pair for pair in PAIRS if not set(pair) & set(fixed.values()))
-    pairs = []
-    for i in range(min(len(low), len(PAIRS))):
-        if i in fixed and low[i] >= 0:
-            pairs.append(("", fixed[i]))
-        else:
-            pairs.append(next(free, ("", "")))
-    return pairs
 
 
 def own_keys(stage: Stage) -> list[Chord]:

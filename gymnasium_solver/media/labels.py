@@ -10,7 +10,7 @@ import numpy as np
 
 from gymnasium_solver.config.spec import Component
 from gymnasium_solver.envs.suites.game_options import ATARI_PREFIX
-from gymnasium_solver.media.actors import Decision
+from gymnasium_solver.media.player import Decision
 from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 from gymnasium_solver.spaces.space_types import (
@@ -128,11 +128,12 @@ def _numbers(part: Any) -> int:
 
 
 def _of_component(component: Component) -> list[Feature]:
-    low, high = _bounds(component)
-    unit = component.unit or ""
-    if component.size == 1:
-        return [Feature(component.name, low, high, unit)]
-    return [Feature(f"{component.name}[{i}]", low, high, unit) for i in range(component.size)]
+    bounds, unit = _bounds(component), component.unit or ""
+    return [Feature(name, *bounds, unit) for name in _numbered(component.name, component.size)]
+
+
+def _numbered(name: str, n: int) -> list[str]:
+    return [name] if n == 1 else [f"{name}[{i}]" for i in range(n)]
 
 
 def _bounds(component: Component) -> tuple[float | None, float | None]:
@@ -152,14 +153,13 @@ def _bounds(component: Component) -> tuple[float | None, float | None]:
 def _of_space(name: str, part: Any) -> list[Feature]:
     if is_discrete(part):
         return [Feature(name, float(part.start), float(part.start + part.n - 1))]
-    n = _numbers(part)
     low = np.broadcast_to(getattr(part, "low", 0.0), part.shape).reshape(-1)
     high = np.broadcast_to(getattr(part, "high", 1.0), part.shape).reshape(-1)
-    names = [name] if n == 1 else [f"{name}[{i}]" for i in range(n)]
-    return [Feature(names[i], _finite(low[i]), _finite(high[i])) for i in range(n)]
+    names = _numbered(name, _numbers(part))
+    return [Feature(names[i], finite(low[i]), finite(high[i])) for i in range(len(names))]
 
 
-def _finite(bound: float) -> float | None:
+def finite(bound: Any) -> float | None:
     return float(bound) if abs(bound) < HUGE else None
 
 

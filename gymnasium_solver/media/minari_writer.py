@@ -20,8 +20,7 @@ import numpy as np
 
 from gymnasium_solver.data.demonstrations import ENV_ID
 from gymnasium_solver.errors import MissingError, RunError
-from gymnasium_solver.media.actors import PolicyActor
-from gymnasium_solver.media.player import Player
+from gymnasium_solver.media.player import Player, PolicyActor
 from gymnasium_solver.media.stage import plain_stage
 from gymnasium_solver.runs.resolve import ResolvedCheckpoint
 from gymnasium_solver.training.agents import load_agent

@@ -1,32 +1,115 @@
-"""What the play window shows: the frame, the agent's numbers, observations, plots, keys."""
+"""The picture in the play window: the frame, the agent's numbers, observations, plots, keys."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
+from PIL import Image, ImageDraw
 
-from gymnasium_solver.media.actors import Decision
-from gymnasium_solver.media.canvas import (
-    BLUE,
-    FAINT,
-    GREEN,
-    LARGE,
-    NORMAL,
-    ORANGE,
-    PINK,
-    SMALL,
-    TEXT,
-    Canvas,
-    Rect,
-)
-from gymnasium_solver.media.drawing import rgb
+from gymnasium_solver.media.drawing import cut, font, resized, rgb
 from gymnasium_solver.media.labels import Bar, Feature, action_bars, numbers
+from gymnasium_solver.media.player import Decision
 from gymnasium_solver.media.session import Session
 
+BACKGROUND, PANEL, LINE = (22, 24, 29), (31, 34, 41), (58, 63, 74)
+TEXT, FAINT = (232, 234, 238), (142, 149, 161)
+# Okabe and Ito's palette, brightened for a dark ground
+BLUE, ORANGE, GREEN, PINK = (86, 180, 233), (230, 159, 0), (60, 190, 140), (216, 140, 180)
+SMALL, NORMAL, LARGE = 13, 15, 20
 ROW = 22  # pixels of a row with a bar
-NAME, NUMBER, SEEN = 160, 74, 64  # pixels of the columns beside a bar
+NAME, NUMBER, SEEN = 160, 74, 64  # pixels of the columns next to a bar
 WITH_UNIT = 116
 GAP = 10
+ANCHORS = {"left": "la", "right": "ra", "centre": "ma"}
+Rect = tuple[int, int, int, int]
+"""Left, top, width, height."""
+Place = tuple[float, float, float, float]
+"""The same, between pixels."""
+Colour = tuple[int, int, int]
+
+
+class Canvas:
+    """A picture to draw on."""
+
+    def __init__(self, width: int, height: int) -> None:
+        self.image = Image.new("RGB", (width, height), BACKGROUND)
+        self._draw = ImageDraw.Draw(self.image)
+
+    def box(self, rect: Place, colour: Colour, radius: int = 2) -> None:
+        left, top, width, height = rect
+        right, bottom = left + max(1, width) - 1, top + max(1, height) - 1
+        corners = (round(left), round(top), round(right), round(bottom))
+        self._draw.rounded_rectangle(corners, radius, colour)
+
+    def panel(self, rect: Rect, title: str = "") -> Rect:
+        """A titled box; what is left inside it."""
+        self.box(rect, PANEL, 6)
+        left, top, width, height = rect
+        if title:
+            self.text(title, (left + 10, top + 7), SMALL, FAINT, width=width - 20)
+        head = 28 if title else 8
+        return left + 10, top + head, width - 20, height - head - 8
+
+    def text(
+        self,
+        text: str,
+        place: tuple[float, float],
+        size: int = NORMAL,
+        colour: Colour = TEXT,
+        align: str = "left",
+        width: float = math.inf,
+    ) -> int:
+        """Write one line, cut to `width`; its width in pixels."""
+        shown = cut(text, width, size)
+        self._draw.text(place, shown, colour, font(size), ANCHORS[align])
+        return round(font(size).getlength(shown))
+
+    def bar(self, rect: Place, share: float, zero: float, colour: Colour) -> None:
+        """A horizontal bar from `zero` to `share`, both in [0, 1] of the width."""
+        left, top, width, height = rect
+        self.box(rect, LINE)
+        start, end = sorted((left + width * zero, left + width * min(max(share, 0.0), 1.0)))
+        self.box((start, top, max(2, end - start), height), colour)
+
+    def plot(
+        self,
+        rect: Rect,
+        series: Sequence[tuple[Sequence[float | None], Colour]],
+        is_steps: bool = False,
+    ) -> None:
+        """Lines over the steps on a common scale; `is_steps`: vertical strokes from 0."""
+        known = [value for line, _ in series for value in line if value is not None]
+        if not known:
+            return
+        low, high = min(known), max(known)
+        if is_steps:
+            low, high = min(low, 0.0), max(high, 0.0)
+        if high - low < 1e-9:
+            low, high = low - 1.0, high + 1.0
+        left, top, width, height = rect[0] + 54, rect[1] + 2, rect[2] - 58, rect[3] - 8
+        for value, y in ((high, top), (low, top + height)):
+            self._draw.line((left, y, left + width, y), LINE)
+            self.text(f"{value:.4g}", (left - 6, y - 8), SMALL, FAINT, "right")
+        ground = top + height * high / (high - low)
+        for line, colour in series:
+            n, stride = max(2, len(line)), max(1, len(line) // (2 * width))
+            points = [
+                (left + width * i / (n - 1), top + height * (high - value) / (high - low))
+                for i, value in enumerate(line)
+                if value is not None and i % stride == 0
+            ]
+            strokes = [(x, ground, x, y) for x, y in points if y != ground]
+            for stroke in strokes if is_steps else [points]:
+                if len(stroke) > 1:
+                    self._draw.line(stroke, colour)
+
+    def picture(self, rect: Rect, frame: np.ndarray) -> None:
+        """A frame, as large as fits, in the middle of the rectangle."""
+        left, top, width, height = rect
+        scale = min(width / frame.shape[1], height / frame.shape[0])
+        image = Image.fromarray(resized(frame, float(int(scale)) if scale >= 2 else scale))
+        place = left + (width - image.width) // 2, top + (height - image.height) // 2
+        self.image.paste(image, place)
 
 
 class Ranges:
@@ -43,61 +126,57 @@ class Ranges:
         return (low, high) if high > low else (low - 1.0, high + 1.0)
 
 
-def draw(canvas: Canvas, session: Session, keys: Sequence[tuple[str, str]], ranges: Ranges) -> None:
-    """The whole window."""
-    canvas.clear()
-    width, height = canvas.size
+def window_picture(
+    size: tuple[int, int], session: Session, keys: Sequence[tuple[str, str]], ranges: Ranges
+) -> np.ndarray:
+    """The whole window, uint8 (height, width, 3)."""
+    width, height = size
+    canvas = Canvas(width, height)
     left = int(width * 0.56)
     head, foot = 44, 34
     plots = max(110, (height - head - foot) // 4)
     body = height - head - foot - plots - 2 * GAP
-    _head(canvas, session, (GAP, 8, width - 2 * GAP, head - 8))
+    _head(canvas, session, width)
     _frame(canvas, session, (GAP, head, left - GAP, body))
     _plots(canvas, session, (GAP, head + body + GAP, left - GAP, plots))
     column: Rect = (left + GAP, head, width - left - 2 * GAP, height - head - foot - GAP)
     _column(canvas, session, column, keys, ranges)
-    _foot(canvas, session, (GAP, height - foot + 4, width - 2 * GAP, foot))
+    _foot(canvas, session, width, height - foot + 4)
+    return np.asarray(canvas.image)
 
 
-def _head(canvas: Canvas, session: Session, rect: Rect) -> None:
-    left, top, width, _ = rect
+def _head(canvas: Canvas, session: Session, width: int) -> None:
     moment = session.moment
-    state = "over" if moment.is_over else "paused" if session.is_paused else _speed(session)
+    is_fastest = math.isinf(session.speed)
+    speed = "full speed" if is_fastest else f"{session.options.fps * session.speed:g} steps/s"
+    state = "over" if moment.is_over else "paused" if session.is_paused else speed
     right = f"episode {len(session.returns) + (not moment.is_over)}   {state}"
-    taken = canvas.text(right, (left + width, top + 2), NORMAL, ORANGE, "right")
-    canvas.text(session.options.title, (left, top), LARGE, TEXT, width=width - taken - 30)
-
-
-def _speed(session: Session) -> str:
-    if math.isinf(session.speed):
-        return "full speed"
-    return f"{session.options.fps * session.speed:g} steps/s"
+    taken = canvas.text(right, (width - GAP, 10), NORMAL, ORANGE, "right")
+    canvas.text(session.options.title, (GAP, 8), LARGE, width=width - 2 * GAP - taken - 30)
 
 
 def _frame(canvas: Canvas, session: Session, rect: Rect) -> None:
     left, top, width, height = rect
     inner = canvas.panel(rect)
-    picture: Rect = (inner[0], inner[1], inner[2], inner[3] - 26)
     frame, text = session.moment.frame, session.stage.text()
     if frame is not None:
-        canvas.picture(picture, frame)
+        canvas.picture((inner[0], inner[1], inner[2], inner[3] - 26), frame)
     elif text is not None:
         for row, line in enumerate(text.splitlines()):
             canvas.text(line, (left + 20, top + 20 + 22 * row), LARGE)
     else:
         why = session.stage.no_frames or "nothing is drawn"
         canvas.text(why, (left + width / 2, top + height / 2), SMALL, FAINT, "centre", width - 20)
-    canvas.text(session.status, (left + 12, top + height - 28), NORMAL, width=width - 24)
+    canvas.text(session.status, (left + 12, top + height - 28), width=width - 24)
 
 
 def _plots(canvas: Canvas, session: Session, rect: Rect) -> None:
     left, top, width, height = rect
-    half = (width - GAP) // 2
-    track = session.track
+    half, track = (width - GAP) // 2, session.track
     inner = canvas.panel((left, top, half, height), "reward per step")
     canvas.plot(inner, [(track.rewards, GREEN)], is_steps=True)
     title = "return so far"
-    series: list[tuple[Sequence[float | None], tuple[int, int, int]]] = [(track.returns, BLUE)]
+    series: list[tuple[Sequence[float | None], Colour]] = [(track.returns, BLUE)]
     if any(value is not None for value in track.values):
         title = "return so far, expected from here (pink)"
         series.append((track.values, PINK))
@@ -106,83 +185,81 @@ def _plots(canvas: Canvas, session: Session, rect: Rect) -> None:
 
 
 def _column(
-    canvas: Canvas,
-    session: Session,
-    rect: Rect,
-    keys: Sequence[tuple[str, str]],
-    ranges: Ranges,
+    canvas: Canvas, session: Session, rect: Rect, keys: Sequence[tuple[str, str]], ranges: Ranges
 ) -> None:
     """The panels on the right, from top to bottom, as far as they fit."""
     left, top, width, height = rect
-    decision = session.moment.decision
-    end = top + height
+    decision, end = session.moment.decision, top + height
+
+    def panel(room: int, title: str) -> Rect:
+        nonlocal top
+        inner = canvas.panel((left, top, width, room), title)
+        top += room + GAP
+        return inner
+
     if keys:
         rows = min(len(keys), 8)
-        top = _keys(canvas, keys[: 2 * rows], (left, top, width, 36 + 20 * min(rows, 4))) + GAP
+        _keys(canvas, keys[: 2 * rows], panel(36 + 20 * min(rows, 4), "keys"))
     images = _images(decision)
-    reserve = 150 if images else 0
     title, bars = "", list[Bar]()
     if decision is not None:
         title, bars = action_bars(session.stage, session.names, decision)
     if bars:
-        most = max(1, (end - top - reserve) // ROW - 3)
-        room = 36 + ROW * min(len(bars), most if not session.features else max(4, most // 2))
-        top = _actions(canvas, title, bars, (left, top, width, room)) + GAP
+        most = max(1, (end - top - (150 if images else 0)) // ROW - 3)
+        n_bars = min(len(bars), most if not session.features else max(4, most // 2))
+        _actions(canvas, bars, panel(36 + ROW * n_bars, title))
     if images and end - top > 80:
-        top = _network(canvas, images, (left, top, width, min(150, end - top))) + GAP
+        inner = panel(min(150, end - top), "what the network sees, newest last")
+        each = inner[2] // len(images)
+        for i, picture in enumerate(images):
+            canvas.picture((inner[0] + i * each, inner[1], each - 6, inner[3]), picture)
     if session.features and end - top > 36 + ROW:
-        most = (end - top - 36) // ROW
-        n = min(len(session.features), most)
-        room = 36 + ROW * n
-        _observations(canvas, session, decision, (left, top, width, room), ranges, n)
-        top += room + GAP
-    if len(session.returns) > 1 and end - top > 110:
-        inner = canvas.panel((left, top, width, min(160, end - top)), _episodes(session))
-        canvas.plot(inner, [(session.returns, ORANGE)])
+        n = min(len(session.features), (end - top - 36) // ROW)
+        raw = numbers(session.moment.raw)
+        seen = None if decision is None else decision.seen.get("")
+        if seen is not None and (len(seen) != len(raw) or np.allclose(seen, raw, atol=1e-4)):
+            seen = None
+        title = "observation" + ("" if seen is None else ", and what the network sees")
+        hidden = len(session.features) - n
+        inner = panel(36 + ROW * n, title + (f" ({hidden} more)" if hidden else ""))
+        _observations(canvas, session.features[:n], raw, seen, inner, ranges)
+    if len(returns := session.returns) > 1 and end - top > 110:
+        mean, last = f"{np.mean(returns):.6g}", f"{returns[-1]:.6g}"
+        title = f"returns of {len(returns)} finished episodes, mean {mean}, last {last}"
+        canvas.plot(panel(min(160, end - top), title), [(returns, ORANGE)])
 
 
-def _episodes(session: Session) -> str:
-    returns = session.returns
-    mean, last = f"{np.mean(returns):.6g}", f"{returns[-1]:.6g}"
-    return f"returns of {len(returns)} finished episodes, mean {mean}, last {last}"
-
-
-def _keys(canvas: Canvas, keys: Sequence[tuple[str, str]], rect: Rect) -> int:
-    inner = canvas.panel(rect, "keys")
-    columns = 2
+def _keys(canvas: Canvas, keys: Sequence[tuple[str, str]], inner: Rect) -> None:
+    half = inner[2] // 2
     for i, (key, name) in enumerate(keys):
-        if i // columns * 20 + 16 > inner[3]:
+        row, column = divmod(i, 2)
+        if row * 20 + 16 > inner[3]:
             break
-        left = inner[0] + i % columns * inner[2] // columns
-        top = inner[1] + i // columns * 20
+        left, top = inner[0] + column * half, inner[1] + row * 20
         taken = canvas.text(key, (left, top), NORMAL, ORANGE)
-        canvas.text(name, (left + taken + 8, top), NORMAL, width=inner[2] // columns - taken - 14)
-    return rect[1] + rect[3]
+        canvas.text(name, (left + taken + 8, top), width=half - taken - 14)
 
 
-def _actions(canvas: Canvas, title: str, bars: Sequence[Bar], rect: Rect) -> int:
+def _actions(canvas: Canvas, bars: Sequence[Bar], inner: Rect) -> None:
     """Probabilities, Q-values, or mean and deviation; the chosen action is orange."""
-    inner = canvas.panel(rect, title)
     for i, bar in enumerate(bars[: inner[3] // ROW]):
         top = inner[1] + i * ROW
-        place = (inner[0] + NAME, top + 3, inner[2] - NAME - NUMBER, ROW - 9)
-        canvas.text(bar.name, (inner[0], top), NORMAL, TEXT, width=NAME - 8)
+        left, width, height = inner[0] + NAME, inner[2] - NAME - NUMBER, ROW - 9
+        canvas.text(bar.name, (inner[0], top), width=NAME - 8)
         is_marked = bar.action is None and bar.is_chosen
+        place = (left, top + 3, width, height)
         canvas.bar(place, bar.share, bar.zero, ORANGE if is_marked else BLUE)
         for end in bar.deviation:
-            canvas.mark(place[0] + place[2] * end, place[1], place[3], FAINT)
+            canvas.box((left + width * end - 1, top + 3, 3, height), FAINT)
         if bar.action is not None:
-            canvas.mark(place[0] + place[2] * bar.action, place[1] - 2, place[3] + 4, ORANGE)
-        canvas.text(bar.number, (inner[0] + inner[2], top), NORMAL, TEXT, "right")
-    return rect[1] + rect[3]
+            canvas.box((left + width * bar.action - 1, top + 1, 3, height + 4), ORANGE)
+        canvas.text(bar.number, (inner[0] + inner[2], top), align="right")
 
 
 def _images(decision: Decision | None) -> list[np.ndarray]:
     """Pictures of what the network sees: planes of an image side by side."""
-    if decision is None:
-        return []
     pictures = []
-    for name, planes in decision.seen.items():
+    for name, planes in {} if decision is None else decision.seen.items():
         if name.startswith("image"):
             shades = planes - planes.min()
             shades = shades / (shades.max() or 1.0)
@@ -193,52 +270,32 @@ def _images(decision: Decision | None) -> list[np.ndarray]:
     return pictures
 
 
-def _network(canvas: Canvas, pictures: Sequence[np.ndarray], rect: Rect) -> int:
-    inner = canvas.panel(rect, "what the network sees, newest last")
-    width = inner[2] // len(pictures)
-    for i, picture in enumerate(pictures):
-        canvas.picture((inner[0] + i * width, inner[1], width - 6, inner[3]), picture)
-    return rect[1] + rect[3]
-
-
 def _observations(
     canvas: Canvas,
-    session: Session,
-    decision: Decision | None,
-    rect: Rect,
+    features: Sequence[Feature],
+    raw: np.ndarray,
+    seen: np.ndarray | None,
+    inner: Rect,
     ranges: Ranges,
-    n: int,
 ) -> None:
-    """Each number with its name, in its range; the network's input beside it where it differs."""
-    raw = numbers(session.moment.raw)
-    seen = decision.seen.get("") if decision is not None else None
-    has_seen = seen is not None and len(seen) == len(raw) and not np.allclose(seen, raw, atol=1e-4)
-    title = "observation" + (", and what the network sees" if has_seen else "")
-    hidden = len(session.features) - n
-    inner = canvas.panel(rect, title + (f" ({hidden} more)" if hidden else ""))
-    right = WITH_UNIT + (SEEN if has_seen else 0)
-    for i, feature in enumerate(session.features[:n]):
-        top, value = inner[1] + i * ROW, float(raw[i])
+    """Each number with its name, in its range; the network's input next to it where it differs."""
+    for_seen = 0 if seen is None else SEEN
+    for i, feature in enumerate(features):
+        top, value, right = inner[1] + i * ROW, float(raw[i]), inner[0] + inner[2]
         low, high = ranges.of(i, feature, value)
         zero = min(max((0.0 - low) / (high - low), 0.0), 1.0)
-        canvas.text(feature.name, (inner[0], top), NORMAL, TEXT, width=NAME - 8)
-        bar = (inner[0] + NAME, top + 3, inner[2] - NAME - right, ROW - 9)
+        canvas.text(feature.name, (inner[0], top), width=NAME - 8)
+        bar = (inner[0] + NAME, top + 3, inner[2] - NAME - WITH_UNIT - for_seen, ROW - 9)
         canvas.bar(bar, (value - low) / (high - low), zero, GREEN)
-        number_at = inner[0] + inner[2] - (SEEN if has_seen else 0)
-        canvas.text(f"{value:.4g} {feature.unit}".rstrip(), (number_at, top), NORMAL, TEXT, "right")
-        if has_seen and seen is not None:
-            place = (inner[0] + inner[2], top)
-            canvas.text(f"{seen[i]:+.2f}", place, NORMAL, FAINT, "right")
+        number = f"{value:.4g} {feature.unit}".rstrip()
+        canvas.text(number, (right - for_seen, top), align="right")
+        if seen is not None:
+            canvas.text(f"{seen[i]:+.2f}", (right, top), NORMAL, FAINT, "right")
 
 
-def _foot(canvas: Canvas, session: Session, rect: Rect) -> None:
-    left, top, width, _ = rect
-    user = session.options.mode == "user"
-    pause = "P" if user else "P or space"
+def _foot(canvas: Canvas, session: Session, width: int, top: int) -> None:
+    pause = "P" if session.options.mode == "user" else "P or space"
     text = f"{pause} pause   N step   + - speed   R restart   S save   Q quit"
-    taken = canvas.text(text, (left, top), SMALL, FAINT)
-    room = width - taken - 30
-    note = session.message or session.stage.note or ""
-    canvas.text(
-        note, (left + width, top), SMALL, ORANGE if session.message else FAINT, "right", room
-    )
+    taken = canvas.text(text, (GAP, top), SMALL, FAINT)
+    note, colour = session.message or session.stage.note or "", ORANGE if session.message else FAINT
+    canvas.text(note, (width - GAP, top), SMALL, colour, "right", width - 2 * GAP - taken - 30)

@@ -1,7 +1,7 @@
 """Records episodes as a video: one after another, or up to 16 at once in a grid.
 
     result = record_run(find_run("@last/@best", root), Shots(episodes=4, rows=2, columns=2))
-    result = record(stage, actor, seed, Path("best.mp4"), Shots(episodes=3))
+    result = record(player, Path("best.mp4"), Shots(episodes=3))
 
 In a grid, each tile is one episode; a finished tile is dimmed until all have finished.
 """
@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.media.actors import Actor, PolicyActor, title_of, trained_agent
 from gymnasium_solver.media.drawing import (
     caption_height,
     dimmed,
@@ -25,12 +24,10 @@ from gymnasium_solver.media.drawing import (
     with_caption,
 )
 from gymnasium_solver.media.labels import action_names, action_text
-from gymnasium_solver.media.player import Moment, Player
-from gymnasium_solver.media.stage import Stage, open_stage
+from gymnasium_solver.media.player import Moment, Player, open_scene
+from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.media.video import VideoError, ffmpeg_exe, open_video
-from gymnasium_solver.training.score import pick_seed
 from gymnasium_solver.training.targets import Found
-from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 MOST_TILES = 16
 MOST_STEPS = 1000
@@ -83,10 +80,9 @@ class Recorded:
         return asdict(self)
 
 
-def record(
-    stage: Stage, actor: Actor, seed: int, path: Path, shots: Shots, fps: float | None = None
-) -> Recorded:
-    """`stage` has `shots.n_envs` environments. `fps`: unless given, the natural speed."""
+def record(player: Player, path: Path, shots: Shots, fps: float | None = None) -> Recorded:
+    """`player` has `shots.n_envs` environments. `fps`: unless given, the natural speed."""
+    stage = player.stage
     if shots.is_grid and not 1 <= shots.episodes <= min(MOST_TILES, shots.rows * shots.columns):
         raise VideoError(
             f"a grid of {shots.rows} x {shots.columns} holds up to "
@@ -94,8 +90,8 @@ def record(
         )
     assert stage.env.n_envs == shots.n_envs
     fps = fps or stage.fps
-    done = Recorded(str(path), 0, fps, 0, 0, seed, engine=stage.env.spec.engine, note=stage.note)
-    player = Player(stage, actor, seed)
+    engine, note = stage.env.spec.engine, stage.note
+    done = Recorded(str(path), 0, fps, 0, 0, player.seed, engine=engine, note=note)
     frames = grid_frames(player, shots, done) if shots.is_grid else _in_turn(player, shots, done)
     n_hold = max(1, round(HOLD_S * fps))
     with open_video(path, fps) as video:
@@ -223,20 +219,13 @@ def record_run(
 ) -> Recorded:
     """Record a run's checkpoint. `out`: by default a file in the run's videos/. `greedy`: by
     default as in the run's evaluations. `seed`: a number or a stage, as in an evaluation."""
-    config, run = found.config, found.run
-    with limited_threads(pick_threads(config)):
-        agent, env_steps = trained_agent(found)
-        greedy = config.eval_deterministic if greedy is None else greedy
+    with open_scene(found, shots.n_envs) as scene:
         if out is None:
-            assert run is not None, "an agent without a run needs a file name"
-            out = run.videos_dir / default_name(env_steps, shots, greedy)
-        shots = replace(shots, title=title_of(found, env_steps))
-        stage = open_stage(found, shots.n_envs, agent=agent)
-        try:
-            env_seed = pick_seed(config, run, env_steps, seed)
-            return record(stage, PolicyActor(agent, greedy=greedy), env_seed, out, shots, fps)
-        finally:
-            stage.close()
+            assert found.run is not None, "an agent without a run needs a file name"
+            name = default_name(scene.env_steps, shots, scene.is_greedy(greedy))
+            out = found.run.videos_dir / name
+        shots = replace(shots, title=scene.title)
+        return record(scene.player(seed, greedy), out, shots, fps)
 
 
 def default_name(env_steps: int, shots: Shots, greedy: bool) -> str:

@@ -10,21 +10,21 @@ It knows neither a window nor a terminal; both show it and call its controls.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from gymnasium_solver.data.episode_file import Episode, write_episodes
 from gymnasium_solver.media.drawing import with_caption
 from gymnasium_solver.media.keys import KeyMap
-from gymnasium_solver.media.labels import Feature, action_names, action_text, features
+from gymnasium_solver.media.labels import Feature, action_names, features
 from gymnasium_solver.media.player import Moment, Player
 from gymnasium_solver.media.record import enlarged, status_line
-from gymnasium_solver.media.video import FrameTape, VideoWriter, ffmpeg_exe, open_video
-from gymnasium_solver.spaces.observations import obs_arrays
+from gymnasium_solver.media.video import FrameTape, ffmpeg_exe, open_video
+from gymnasium_solver.spaces.observations import obs_arrays, obs_of
 
 Mode = Literal["trained", "random", "user"]
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, float("inf"))
@@ -62,21 +62,61 @@ class Track:
     values: list[float | None] = field(default_factory=list)
 
 
-def changed_speed(speed: float, by: int) -> float:
-    """The speed that is `by` places further in SPEEDS."""
-    return SPEEDS[min(max(0, SPEEDS.index(speed) + by), len(SPEEDS) - 1)]
+class Pace:
+    """Whether and how fast steps follow each other."""
+
+    def __init__(self, fps: float) -> None:
+        self._fps, self.speed = fps, 1.0
+        self.is_paused = self.is_over = False
+        self.message = ""
+        self._next_s = 0.0
+
+    def is_due(self, now_s: float) -> bool:
+        """Whether the next step should be taken now."""
+        return not self.is_paused and not self.is_over and now_s >= self._next_s
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until the next step; a tenth while nothing is due."""
+        return 0.1 if self.is_paused else min(max(0.0, self._next_s - now_s), 0.1)
+
+    def rest(self, now_s: float, is_last: bool) -> None:
+        """A step was taken; `is_last`: it ended an episode, which stays for a while."""
+        pause_s = 1.0 / (self._fps * self.speed)
+        if is_last:
+            pause_s = max(pause_s, REST_S / max(1.0, self.speed))
+        self._next_s = now_s + pause_s
+
+    def toggle_pause(self) -> None:
+        self.is_paused = not self.is_paused
+        self._next_s = 0.0
+
+    def change_speed(self, by: int) -> None:
+        """Move by some places in SPEEDS."""
+        self.speed = SPEEDS[min(max(0, SPEEDS.index(self.speed) + by), len(SPEEDS) - 1)]
+        self._next_s = 0.0
+        self.message = "as fast as possible" if self.speed == SPEEDS[-1] else f"{self.speed:g}x"
+
+    def quit(self) -> None:
+        self.is_over = True
+
+    def control(self, key: str) -> None:
+        key = SAME_KEYS.get(key, key)
+        if key == "q":
+            self.quit()
+        elif key == "p":
+            self.toggle_pause()
+        elif key in ("+", "-"):
+            self.change_speed(1 if key == "+" else -1)
 
 
-class Session:
+class Session(Pace):
     def __init__(self, player: Player, options: Options, seed: int) -> None:
+        super().__init__(options.fps)
         self.player, self.options = player, options
         self.stage = player.stage
         self.names: list[str] = action_names(self.stage)
         self.features: list[Feature] = features(self.stage)
-        self.speed = 1.0
         self.is_paused = options.step_by_step and options.mode != "user"
-        self.is_over = False
-        self.message = ""
         self.last_action: np.ndarray | None = None
         self.returns: list[float] = []
         """Returns of the finished episodes."""
@@ -87,12 +127,11 @@ class Session:
         """Called before the next episode begins; it may quit."""
         self._seed = seed
         self._meta = {"env_id": self.stage.config.env_id, "seed": seed, "mode": options.mode}
-        self._log = EpisodeLog(**self._meta)  # all episodes, for `record`
-        self._keeps_all = any(path.suffix == ".npz" for path in options.record)
+        self._data = [path for path in options.record if path.suffix == ".npz"]
+        self._episodes: list[Episode] = []  # finished ones, for `record`
         self._videos = [
             open_video(path, options.fps) for path in options.record if path.suffix != ".npz"
         ]
-        self._next_s = 0.0
         self._n_saved = 0
         self._begin()
 
@@ -101,7 +140,7 @@ class Session:
     def _begin(self) -> None:
         self.track = Track()
         self._tape = FrameTape()
-        self._own_log = EpisodeLog(**self._meta)  # this episode, for `save`
+        self._steps: list[tuple[Moment, np.ndarray | None]] = []  # of this episode
         self.last_action = None
         self._look()
 
@@ -115,31 +154,15 @@ class Session:
 
     @property
     def status(self) -> str:
-        """The line below a frame."""
-        return status_line(self.stage, self.names, self._shown_moment())
-
-    def _shown_moment(self) -> Moment:
-        """While a person plays, the last action is shown: the next one is not known."""
-        if self.options.mode != "user" or self.moment.decision is None:
-            return self.moment
-        if self.last_action is None:
-            return replace(self.moment, decision=None)
-        return replace(self.moment, decision=replace(self.moment.decision, action=self.last_action))
-
-    def action_text(self, action: np.ndarray) -> str:
-        return action_text(self.stage, self.names, action)
-
-    # -- time -------------------------------------------------------------------------------
-
-    def is_due(self, now_s: float) -> bool:
-        """Whether the next step should be taken now."""
-        return not self.is_paused and not self.is_over and now_s >= self._next_s
-
-    def wait_s(self, now_s: float) -> float:
-        """Seconds until the next step; a tenth while nothing is due."""
-        if self.is_paused:
-            return 0.1
-        return min(max(0.0, self._next_s - now_s), 0.1)
+        """The line below a frame. While a person plays, it has the last action: the next one is
+        not known."""
+        moment = self.moment
+        if self.options.mode == "user" and moment.decision is not None:
+            decision = moment.decision
+            if self.last_action is not None:
+                decision = replace(decision, action=self.last_action)
+            moment = replace(moment, decision=None if self.last_action is None else decision)
+        return status_line(self.stage, self.names, moment)
 
     def advance(self, action: np.ndarray | None = None, now_s: float = 0.0) -> None:
         """Take a step, or open the next episode if this one is over."""
@@ -153,11 +176,11 @@ class Session:
         self._look()
         self.track.rewards.append(self.moment.reward)
         self.track.returns.append(self.moment.episode_return)
-        pause = 1.0 / (self.options.fps * self.speed)
-        self._next_s = now_s + pause
+        self.rest(now_s, self.moment.is_over)
         if self.moment.is_over:
             self._keep(None)
-            self._next_s = now_s + max(pause, REST_S / max(1.0, self.speed))
+            if self._data:
+                self._episodes.append(episode_of(self._steps))
             self.returns.append(self.moment.episode_return)
             self.lengths.append(self.moment.t)
             if self.on_episode is not None:
@@ -166,57 +189,41 @@ class Session:
     def _next_episode(self) -> None:
         if self.options.episodes is not None and len(self.returns) >= self.options.episodes:
             self.is_over = True
-            return
-        if self.before_episode is not None:
+        elif self.before_episode is not None:
             self.before_episode(self)
-        if self.is_over:
-            return
-        self.player.step()
-        self._begin()
+        if not self.is_over:
+            self.player.step()
+            self._begin()
 
     def _keep(self, action: np.ndarray | None) -> None:
-        if self._keeps_all:
-            self._log.add(self._state(), action)
-        if self.moment.t < MOST_KEPT or action is None:
-            self._own_log.add(self._state(), action)
-        if self.moment.frame is None:
-            return
-        for video in self._videos:
-            video.add(self._captioned(self.moment.frame, self.status))
-
-    def _state(self) -> Moment:
-        """The moment without its frame, which is kept on the tape."""
-        return replace(self.moment, frame=None)
+        if self._data or self.moment.t < MOST_KEPT or action is None:
+            self._steps.append((replace(self.moment, frame=None), action))
+        if self.moment.frame is not None:
+            for video in self._videos:
+                video.add(self._captioned(self.moment.frame, self.status))
 
     def _captioned(self, frame: np.ndarray, line: str) -> np.ndarray:
         return with_caption(enlarged(frame), [self.options.title, line], TEXT)
 
     # -- controls ---------------------------------------------------------------------------
 
-    def toggle_pause(self) -> None:
-        self.is_paused = not self.is_paused
-        self._next_s = 0.0
-
     def step_once(self, action: np.ndarray | None = None, now_s: float = 0.0) -> None:
         """One step, and pause."""
         self.is_paused = True
         self.advance(action, now_s)
 
-    def change_speed(self, by: int) -> None:
-        self.speed = changed_speed(self.speed, by)
-        self._next_s = 0.0
-        self.message = "as fast as possible" if self.speed == SPEEDS[-1] else f"{self.speed:g}x"
-
     def restart(self) -> None:
         """Begin the session's first episode again, or after finished ones another one."""
-        self._log.drop()
         self.player.restart(self._seed + len(self.returns))
         self._begin()
         self._next_s = 0.0
         self.message = "restarted"
 
-    def quit(self) -> None:
-        self.is_over = True
+    def _so_far(self) -> Episode:
+        """The running episode, or the one that has just ended."""
+        is_whole = self._steps[-1][1] is None
+        now = [] if is_whole else [(replace(self.moment, frame=None), None)]
+        return episode_of([*self._steps, *now])
 
     def save(self) -> list[Path]:
         """Save the running episode as data and as video; its files."""
@@ -227,17 +234,15 @@ class Session:
         env = self.stage.config.env_id.replace("/", "-").replace(":", "-")
         stem = f"{env}-{self.options.mode}-seed{self._seed}-{self._n_saved}"
         files = [self.options.folder / f"{stem}.npz"]
-        self._own_log.save(files[0], self._state())
+        write_episodes(files[0], [self._so_far()], self._meta)
         if len(self._tape):
             files.append(self.options.folder / f"{stem}{'.mp4' if ffmpeg_exe() else '.webp'}")
             with open_video(files[1], self.options.fps) as video:
-                self._write_tape(video)
+                for t, frame in enumerate(self._tape):
+                    line = f"step {t}   return {self.track.returns[t]:.6g}"
+                    video.add(self._captioned(frame, line))
         self.message = f"saved {', '.join(path.name for path in files)}"
         return files
-
-    def _write_tape(self, video: VideoWriter) -> None:
-        for t, frame in enumerate(self._tape):
-            video.add(self._captioned(frame, f"step {t}   return {self.track.returns[t]:.6g}"))
 
     def close(self) -> list[Path]:
         """Complete the files of `record`; those that were written."""
@@ -248,12 +253,12 @@ class Session:
                 written.append(video.path)
             else:
                 video.discard()
-        for path in self.options.record:
-            if path.suffix == ".npz":
-                self._log.save(path, self._state())
-                written.append(path)
+        is_running = bool(self._steps) and self._steps[-1][1] is not None
+        for path in self._data:
+            running = [self._so_far()] if is_running else []
+            write_episodes(path, [*self._episodes, *running], self._meta)
         self._videos = []
-        return written
+        return [*written, *self._data]
 
 
 class Controls(ABC):
@@ -291,54 +296,23 @@ class Controls(ABC):
 
     def control(self, key: str, now_s: float) -> None:
         """Do what a key means that is not one of the player's."""
-        session, key = self.session, SAME_KEYS.get(key, key)
-        if key == "q":
-            session.quit()
-        elif key == "p":
-            session.toggle_pause()
-        elif key == "n":
+        session, meant = self.session, SAME_KEYS.get(key, key)
+        if meant == "n":
             action = self.action(now_s)
             if self.keys is None or action is not None:
                 session.step_once(action, now_s)
                 self._tapped.clear()
-        elif key in ("+", "-"):
-            session.change_speed(1 if key == "+" else -1)
-        elif key == "r":
+        elif meant == "r":
             session.restart()
-        elif key == "s":
+        elif meant == "s":
             session.save()
+        else:
+            session.control(meant)
 
 
-class EpisodeLog:
-    """Collects the moments of episodes, one after another."""
-
-    def __init__(self, **meta: Any) -> None:
-        """`meta`: what the file says about itself, as JSON."""
-        self.meta = meta
-        self.episodes: list[Episode] = []
-        self._moments: list[tuple[Moment, np.ndarray | None]] = []
-
-    def add(self, moment: Moment, action: np.ndarray | None) -> None:
-        self._moments.append((moment, action))
-        if action is None:
-            self.episodes.append(_episode(self._moments))
-            self._moments = []
-
-    def drop(self) -> None:
-        """Forget the running episode."""
-        self._moments = []
-
-    def save(self, path: Path, now: Moment | None = None) -> None:
-        """Write all episodes. `now`: the state that the running one has reached; without it, only
-        whole ones are written."""
-        running = []
-        if now is not None and self._moments:
-            running = [_episode([*self._moments, (now, None)])]
-        write_episodes(path, [*self.episodes, *running], self.meta)
-
-
-def _episode(moments: list[tuple[Moment, np.ndarray | None]]) -> Episode:
-    states = [moment for moment, _ in moments]
+def episode_of(steps: Sequence[tuple[Moment, np.ndarray | None]]) -> Episode:
+    """The moments of an episode, each with its action, as columns; the last one has no action."""
+    states = [moment for moment, _ in steps]
     parts = {
         name: np.stack([dict(obs_arrays(state.obs))[name] for state in states])
         for name, _ in obs_arrays(states[0].obs)
@@ -347,8 +321,8 @@ def _episode(moments: list[tuple[Moment, np.ndarray | None]]) -> Episode:
     decisions = [state.decision for state in states[:-1]]
     values = [np.nan if d is None or d.value is None else d.value for d in decisions]
     return Episode(
-        observations=parts if isinstance(states[0].obs, dict) else parts[""],
-        actions=np.stack([np.asarray(action) for _, action in moments[:-1]]),
+        observations=obs_of(parts),
+        actions=np.stack([np.asarray(action) for _, action in steps[:-1]]),
         rewards=np.array([state.reward for state in after]),
         terminations=np.array([state.terminated for state in after]),
         truncations=np.array([state.truncated for state in after]),

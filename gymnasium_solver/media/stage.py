@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,12 +104,16 @@ def open_stage(
     """`agent`: what will act there. CannotDraw if no engine draws, unless `must_draw` is false.
     `as_text`: prefer Gymnasium's environment where it draws itself as text."""
     trained_on = None if found.run is None else found.run.meta().get("engine")
-    if as_text and (stage := _text_stage(found, n_envs, agent, trained_on)) is not None:
-        return stage
+    if as_text:  # not otherwise: looking imports the environment, before MuJoCo's GL is chosen
+        twin = env_metadata(twin_id(found.config.env_id))
+        with suppress(EnvError):  # where the agent cannot act in it
+            if "ansi" in twin.get("render_modes", ()):
+                env = _open_env(found, n_envs, agent, "sync")
+                return _stage(env, found.config, False, trained_on)
     reasons: list[str] = []
     for mode in _modes(found.config, trained_on):
         try:
-            env = _drawing_env(found, mode, n_envs, agent)
+            env = _open_env(found, n_envs, agent, mode, draws=True)
         except (GsolveError, ImportError, RuntimeError, OSError) as error:
             reasons.append(first_line(error))
         except Exception as error:  # mujoco.FatalError and others derive from Exception directly
@@ -119,33 +124,13 @@ def open_stage(
     why = f"{env_id} cannot be drawn: {reasons[0].removeprefix(f'{env_id}: ')}"
     if must_draw:
         raise CannotDraw(why)
-    env = env_from_config(found.config, n_envs)
-    if agent is not None:
-        check_spaces(env, agent, found.changed)
+    env = _open_env(found, n_envs, agent)
     return _stage(env, found.config, False, trained_on, why)
 
 
 def plain_stage(config: Config) -> Stage:
     """One environment as in training, which is not drawn."""
     return _stage(env_from_config(config, 1), config, False, None)
-
-
-def _text_stage(
-    found: Found, n_envs: int, agent: Agent | None, trained_on: str | None
-) -> Stage | None:
-    """A stage that is text; None if the environment has none."""
-    config = found.config
-    twin = twin_id(config.env_id)
-    if "ansi" not in env_metadata(twin).get("render_modes", ()):
-        return None
-    env = env_from_config(config.replace(env_id=twin, vectorization_mode="sync"), n_envs)
-    try:
-        if agent is not None:
-            check_spaces(env, agent, found.changed)
-    except EnvError:
-        env.close()
-        return None
-    return _stage(env, config, False, trained_on)
 
 
 def _stage(
@@ -173,20 +158,24 @@ def _modes(config: Config, trained_on: str | None) -> Iterator[str]:
     yield from dict.fromkeys(mode for mode in wanted if mode in allowed)
 
 
-def _drawing_env(found: Found, mode: str, n_envs: int, agent: Agent | None) -> VectorEnv:
-    """An env that has drawn a frame; an error otherwise."""
-    config = found.config.replace(vectorization_mode=mode)
+def _open_env(
+    found: Found, n_envs: int, agent: Agent | None, mode: str | None = None, draws: bool = False
+) -> VectorEnv:
+    """An env in which the agent can act. `draws`: that has drawn a frame; an error otherwise."""
+    config = found.config if mode is None else found.config.replace(vectorization_mode=mode)
     if mode == "sync":
         config = config.replace(env_id=twin_id(config.env_id))
-    choose_gl()
-    env = env_from_config(config, n_envs, "rgb_array")
+    if draws:
+        choose_gl()
+    env = env_from_config(config, n_envs, "rgb_array" if draws else None)
     try:
         if agent is not None:
             check_spaces(env, agent, found.changed)
-        env.reset(0)  # most engines draw only after a reset
-        frame = env.render(0)
-        if frame is None or frame.ndim not in (2, 3):
-            raise EnvError("it draws nothing")
+        if draws:
+            env.reset(0)  # most engines draw only after a reset
+            frame = env.render(0)
+            if frame is None or frame.ndim not in (2, 3):
+                raise EnvError("it draws nothing")
     except BaseException:
         env.close()
         raise
@@ -241,9 +230,8 @@ def engine_text(stage: Stage) -> str:
     if before is None:
         return f"Played in {now} {spec.env_id}; the run does not tell in which engine it trained."
     is_same = before == spec.engine or _ENGINES.get(before) == now
-    return (
-        f"Played in {now} {spec.env_id}, {'as in training' if is_same else f'trained in {before}'}."
-    )
+    trained = "as in training" if is_same else f"trained in {before}"
+    return f"Played in {now} {spec.env_id}, {trained}."
 
 
 def _fps(config: Config, spec: Spec) -> float:

@@ -15,27 +15,26 @@ import numpy as np
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.algos.ops import gae, returns_to_go
 from gymnasium_solver.envs.journal import journal_dtype
-from gymnasium_solver.media.actors import Decision
 from gymnasium_solver.media.explain_step import component_names
-from gymnasium_solver.media.labels import Feature, action_names, features, numbers
-from gymnasium_solver.media.player import Moment
+from gymnasium_solver.media.labels import Feature, action_names, features, finite, numbers
+from gymnasium_solver.media.player import Decision, Moment, encoder_of
 from gymnasium_solver.media.stage import Stage
-from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.spaces.space_types import (
     action_leaves,
     action_shape,
     is_box,
     is_discrete,
     is_multi_discrete,
-    is_product,
 )
 
 MOST_NUMBERS = 512  # of an observation, of the network's input, of a carry
 MOST_CHOICES = 2048
 SINGLE = ("reward", "learner_reward", "return", "value", "entropy")
 FLAGS = ("is_greedy", "forced", "terminated", "truncated")
-KINDS = {"Discrete": "discrete", "Box": "box"}
-KINDS |= {"MultiDiscrete": "multi_discrete", "MultiBinary": "multi_binary"}
+KINDS = {
+    "Discrete": "discrete", "Box": "box",
+    "MultiDiscrete": "multi_discrete", "MultiBinary": "multi_binary",
+}  # fmt: skip
 NUMBERS = ("probabilities", "q_values", "mean", "std")  # of a decision
 
 
@@ -72,7 +71,8 @@ class Plan:
             columns["obs"] = [feature.name for feature in known]
         seen = decision.seen.get("")
         if seen is not None and 0 < seen.size <= MOST_NUMBERS:
-            columns["seen"] = seen_names(agent, [feature.name for feature in known], seen.size)
+            known_names = [feature.name for feature in known]
+            columns["seen"] = component_names(encoder_of(agent), known_names, seen.size)
         for name, carry in decision.carry.items():
             if carry.size <= MOST_NUMBERS:
                 columns[f"carry {name}"] = [str(i) for i in range(carry.size)]
@@ -94,9 +94,7 @@ class Plan:
                 for one in self.features
             ],
             "action": {
-                "kind": "product"
-                if is_product(space)
-                else KINDS.get(type(space).__name__, "product"),
+                "kind": KINDS.get(type(space).__name__, "product"),
                 "names": self.names,
                 "dtype": self.action_dtype.newbyteorder("<").str,
                 "shape": list(action_shape(space)),
@@ -114,25 +112,27 @@ class Plan:
     ) -> np.ndarray:
         """`after`: the next moment, which has the reward; None in the last one."""
         decision = moment.decision or Decision(np.array(np.nan))
-        is_done = after is None or action is None
         values: dict[str, Any] = {
-            "reward": None if after is None else after.reward,
-            "learner_reward": None if after is None else self._learnt(after.learner_reward),
             "return": moment.episode_return,
             "value": decision.value,
-            "entropy": None if is_done else decision.entropy,
-            "is_greedy": None if is_done else _is_best(decision, action),
-            "forced": None if is_done else forced,
-            "terminated": None if after is None else after.terminated,
-            "truncated": None if after is None else after.truncated,
-            "action": None if is_done else action,
-            "greedy_action": None if is_done else decision.best,
             "legal": moment.mask,
             "obs": numbers(moment.raw) if self.features else None,
             "seen": decision.seen.get(""),
         }
-        if not is_done:
+        if after is not None and action is not None:
+            best = decision.best
             values |= {name: getattr(decision, name) for name in NUMBERS}
+            values |= {
+                "reward": after.reward,
+                "learner_reward": self._learnt(after.learner_reward),
+                "entropy": decision.entropy,
+                "is_greedy": None if best is None else np.allclose(best, action, atol=1e-6),
+                "forced": forced,
+                "terminated": after.terminated,
+                "truncated": after.truncated,
+                "action": action,
+                "greedy_action": best,
+            }
         values |= {f"carry {name}": part for name, part in decision.carry.items()}
         return np.concatenate(
             [_numbers(values.get(name), len(labels)) for name, labels in self.columns.items()]
@@ -158,12 +158,6 @@ def _numbers(value: Any, width: int) -> np.ndarray:
         return flat.astype(np.float32)
 
 
-def _is_best(decision: Decision, action: np.ndarray | None) -> bool | None:
-    if decision.best is None or action is None:
-        return None
-    return bool(np.allclose(decision.best, action, atol=1e-6))
-
-
 def _leaf(space: Any) -> dict[str, Any]:
     """What a person needs to know to choose an action."""
     told: dict[str, Any] = {
@@ -179,12 +173,8 @@ def _leaf(space: Any) -> dict[str, Any]:
         }
     elif is_box(space):
         low, high = (np.broadcast_to(b, space.shape).reshape(-1) for b in (space.low, space.high))
-        told |= {"low": [_bound(x) for x in low], "high": [_bound(x) for x in high]}
+        told |= {"low": [finite(x) for x in low], "high": [finite(x) for x in high]}
     return told
-
-
-def _bound(value: Any) -> float | None:
-    return float(value) if abs(value) < 1e30 else None
 
 
 def action_parts(space: Any, names: list[str]) -> list[str]:
@@ -213,15 +203,6 @@ def _labels(stage: Stage, names: list[str], size: int) -> list[str]:
         if len(labels) == size:
             return labels
     return [str(i) for i in range(size)]
-
-
-def seen_names(agent: Agent, known: list[str], size: int) -> list[str]:
-    """Names of the numbers that the network gets."""
-    encoder = getattr(agent.net, "encoder", None)
-    if len(known) == size:
-        return known
-    names = component_names(encoder) if isinstance(encoder, ObsEncoder) else []
-    return names if len(names) == size else [str(i) for i in range(size)]
 
 
 # -- what needs the whole episode -------------------------------------------------------------

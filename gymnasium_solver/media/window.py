@@ -1,12 +1,13 @@
 """The windows of `gsolve play`: one session with everything about it, or several episodes at once.
 
     Window(session, key_map).run()
-    GridWindow(rounds(stage, actor, seed, shots, newest), stage.fps, "CartPole-v1").run()
+    GridWindow(rounds(scene, seed, shots), scene.stage.fps, "CartPole-v1").run()
 
 Keys that are held are followed by their events, so that several count at once; a key that was only
 tapped between two steps counts for the next one. A grid knows P (pause), + and - (speed) and Q.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,20 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.media.actors import Actor, NewestPolicy, PolicyActor
-from gymnasium_solver.media.canvas import Canvas, import_pygame
+from gymnasium_solver.errors import MissingError
+from gymnasium_solver.media.drawing import fit
 from gymnasium_solver.media.keys import BUTTONS, KeyMap
-from gymnasium_solver.media.panels import Ranges, draw
-from gymnasium_solver.media.player import Player
+from gymnasium_solver.media.panels import Ranges, window_picture
+from gymnasium_solver.media.player import Scene
 from gymnasium_solver.media.record import Shots, grid_frames
-from gymnasium_solver.media.session import (
-    REST_S,
-    SAME_KEYS,
-    Controls,
-    Session,
-    changed_speed,
-)
-from gymnasium_solver.media.stage import Stage
+from gymnasium_solver.media.session import Controls, Pace, Session
 
 SIZE = (1180, 740)
 LEAST = (760, 520)
@@ -36,21 +30,38 @@ DEAD_ZONE = 0.25  # of a gamepad's stick
 MOST_SIZE = (1280, 960)  # of a grid at first
 
 
-class _Surface:
-    """A window of pygame that ticks until it is over."""
+def import_pygame() -> Any:
+    """pygame, without its greeting; MissingError if it is not installed."""
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
+    try:
+        import pygame
+    except ImportError:
+        raise MissingError(
+            'a window needs pygame: pip install "gymnasium-solver[play]", or play in the terminal '
+            "with --text."
+        ) from None
+    return pygame
 
-    is_over: bool
+
+class _Surface:
+    """A window of pygame that shows pictures and ticks until its pace is over."""
+
+    pace: Pace
 
     def open(self, size: tuple[int, int], title: str) -> None:
         self.pygame = import_pygame()
         self.pygame.display.init()  # not init(), which also opens a sound device
-        self.pygame.font.init()
         self.pygame.display.set_caption(title)
-        self.resize(size)
+        self.resize(*size)
 
-    def resize(self, size: tuple[int, int]) -> None:
-        self.screen = self.pygame.display.set_mode(size, self.pygame.RESIZABLE)
-        self.canvas = Canvas(self.screen)
+    def resize(self, width: int, height: int) -> None:
+        self.screen = self.pygame.display.set_mode((width, height), self.pygame.RESIZABLE)
+
+    def show(self, picture: np.ndarray) -> None:
+        height, width = picture.shape[:2]
+        body = np.ascontiguousarray(picture).tobytes()
+        self.screen.blit(self.pygame.image.frombuffer(body, (width, height), "RGB"), (0, 0))
+        self.pygame.display.flip()
 
     def tick(self, now_s: float) -> None:
         raise NotImplementedError
@@ -59,7 +70,7 @@ class _Surface:
         """Until it is over or the window is closed."""
         try:
             clock = self.pygame.time.Clock()
-            while not self.is_over:
+            while not self.pace.is_over:
                 self.tick(time.monotonic())
                 clock.tick(MOST_FPS)
         finally:
@@ -70,15 +81,12 @@ class Window(Controls, _Surface):
     def __init__(self, session: Session, keys: KeyMap | None = None) -> None:
         """`keys`: of the person who plays; None if nobody does."""
         super().__init__(session, keys)
+        self.pace = session
         self.open(SIZE, session.options.title)
         self._ranges = Ranges()
         self._held: set[str] = set()
         self._pads = self._open_pads()
         self._pad_keys: set[str] = set()
-
-    @property
-    def is_over(self) -> bool:  # type: ignore[override]
-        return self.session.is_over
 
     def tick(self, now_s: float) -> None:
         """Read what has happened, take the steps that are due, draw."""
@@ -95,12 +103,9 @@ class Window(Controls, _Surface):
 
     def draw(self) -> None:
         help_lines = self.keys.help if self.keys is not None else []
-        draw(self.canvas, self.session, help_lines, self._ranges)
-        self.pygame.display.flip()
-
-    def picture(self) -> np.ndarray:
-        """What the window shows, uint8 (height, width, 3)."""
-        return np.moveaxis(self.pygame.surfarray.array3d(self.screen), 0, 1).copy()
+        size = self.screen.get_size()
+        self.picture = window_picture(size, self.session, help_lines, self._ranges)
+        self.show(self.picture)
 
     # -- input ------------------------------------------------------------------------------
 
@@ -109,7 +114,7 @@ class Window(Controls, _Surface):
         if event.type == pygame.QUIT:
             self.session.quit()
         elif event.type == pygame.VIDEORESIZE:
-            self.resize((max(event.w, LEAST[0]), max(event.h, LEAST[1])))
+            self.resize(max(event.w, LEAST[0]), max(event.h, LEAST[1]))
         elif event.type == pygame.WINDOWFOCUSLOST:
             self._held.clear()  # the window does not see the keys that are let go elsewhere
         elif event.type == pygame.KEYUP:
@@ -165,73 +170,50 @@ class Window(Controls, _Surface):
 
 
 def rounds(
-    stage: Stage,
-    actor: Actor,
+    scene: Scene,
     seed: int,
     shots: Shots,
-    newest: NewestPolicy | None = None,
+    *,
+    greedy: bool | None = None,
+    follows: bool = False,
     n_rounds: int | None = None,
 ) -> Iterator[tuple[np.ndarray, bool]]:
-    """Pictures of all episodes, each with whether it ends a round. With `newest`, every round
-    takes the newest policy, and the last round is that of the policy the run ended with."""
+    """Pictures of all episodes, each with whether it ends a round. If it `follows` a training run,
+    every round takes the newest policy, and the last round is that of the policy the run ended
+    with."""
     done = 0
     while n_rounds is None or done < n_rounds:
-        if newest is not None:
-            was_training = newest.is_training
-            if newest.refresh() and isinstance(actor, PolicyActor):
-                actor.take_over(newest.agent)
-            shots = replace(shots, title=newest.title)
-        yield from grid_frames(Player(stage, actor, seed + done), shots)
+        is_last = follows and not scene.is_training
+        if follows:
+            scene.refresh()
+            shots = replace(shots, title=scene.title)
+        yield from grid_frames(scene.player(seed + done, greedy), shots)
         done += 1
-        if newest is not None and not was_training:
+        if is_last:
             return
 
 
 class GridWindow(_Surface):
     def __init__(self, pictures: Iterator[tuple[np.ndarray, bool]], fps: float, title: str) -> None:
-        self._pictures, self._fps = pictures, fps
-        self.picture, self._is_last = next(pictures)
+        self._pictures, self.pace = pictures, Pace(fps)
+        self.picture, _ = next(pictures)
         height, width = self.picture.shape[:2]
         self.open((min(width, MOST_SIZE[0]), min(height, MOST_SIZE[1])), title)
-        self.speed = 1.0
-        self.is_paused = self.is_over = False
-        self._next_s = 0.0
 
     def tick(self, now_s: float) -> None:
         """Read what has happened, take the next picture if it is due, draw."""
         for event in self.pygame.event.get():
-            self._take(event)
-        if not self.is_paused and now_s >= self._next_s:
-            self._advance(now_s)
-        self.canvas.clear()
-        self.canvas.picture((0, 0, *self.canvas.size), self.picture)
-        self.pygame.display.flip()
-
-    def _advance(self, now_s: float) -> None:
-        following = next(self._pictures, None)
-        if following is None:
-            self.is_over = True
-            return
-        self.picture, self._is_last = following
-        pause_s = 1.0 / (self._fps * self.speed)
-        if self._is_last:
-            pause_s = max(pause_s, REST_S / max(1.0, self.speed))
-        self._next_s = now_s + pause_s
-
-    def _take(self, event: Any) -> None:
-        if event.type == self.pygame.QUIT:
-            self.is_over = True
-        elif event.type == self.pygame.VIDEORESIZE:
-            self.resize((event.w, event.h))
-        elif event.type == self.pygame.KEYDOWN:
-            self.control(self.pygame.key.name(event.key))
-
-    def control(self, key: str) -> None:
-        key = SAME_KEYS.get(key, key)
-        if key == "q":
-            self.is_over = True
-        elif key == "p":
-            self.is_paused = not self.is_paused
-        elif key in ("+", "-"):
-            self.speed = changed_speed(self.speed, 1 if key == "+" else -1)
-            self._next_s = 0.0
+            if event.type == self.pygame.QUIT:
+                self.pace.quit()
+            elif event.type == self.pygame.VIDEORESIZE:
+                self.resize(event.w, event.h)
+            elif event.type == self.pygame.KEYDOWN:
+                self.pace.control(self.pygame.key.name(event.key))
+        if self.pace.is_due(now_s):
+            following = next(self._pictures, None)
+            if following is None:
+                self.pace.quit()
+            else:
+                self.picture, is_last = following
+                self.pace.rest(now_s, is_last)
+        self.show(fit(self.picture, *self.screen.get_size()))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import gymnasium_solver as gs
-from gymnasium_solver.media.actors import RandomActor
+from gymnasium_solver.media.player import RandomActor
 from gymnasium_solver.media.stage import Stage, open_stage
 from gymnasium_solver.training.targets import Found
 from tests.media.counting import counting_config

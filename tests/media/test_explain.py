@@ -13,10 +13,9 @@ from gymnasium import spaces
 import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.media.actors import PolicyActor
 from gymnasium_solver.media.drawing import plane_groups
 from gymnasium_solver.media.explain_step import METHODS, View, look, methods_of, subject_of
-from gymnasium_solver.media.player import Moment
+from gymnasium_solver.media.player import Moment, PolicyActor
 from gymnasium_solver.spaces.observations import image_layout
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.prepare import build_config
@@ -78,9 +77,8 @@ def test_the_explained_numbers_are_those_of_the_policy(name: str) -> None:
     view = look(agent, moment, ("gradient", "gradcam"))
     assert bool(view.images) == (space is not VECTOR)
     for image in view.images:
-        assert image.gradient is not None
-        assert image.gradient.any()
-        assert image.cams["gradcam"].shape == (12, 12)
+        assert image.maps["gradient"].any()
+        assert image.maps["gradcam"].shape == (12, 12)
     if space is not IMAGE:
         assert any(number for _, number in view.contributions)
 

@@ -11,10 +11,9 @@ import pytest
 
 import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.media.actors import NewestPolicy, PolicyActor, RandomActor, trained_agent
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.media.player import Scene, open_scene
 from gymnasium_solver.media.record import Shots
-from gymnasium_solver.media.stage import open_stage
 from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.training import videos
 from gymnasium_solver.training.observer import Control
@@ -43,73 +42,68 @@ def set_status(run: gs.Run, status: str) -> None:
 
 def test_the_newest_checkpoint_is_loaded_once(counting_run: MakeRun) -> None:
     run = counting_run(checkpoint_freq_epochs=1, keep_checkpoints=5)
-    newest = NewestPolicy(at_first(run))
-    before = newest.env_steps
-    assert newest.refresh()
-    assert newest.env_steps > before
-    assert f"{newest.env_steps:,} env steps" in newest.title
-    assert not newest.refresh()
+    with open_scene(at_first(run)) as scene:
+        before = scene.env_steps
+        assert scene.refresh()
+        assert scene.env_steps > before
+        assert f"{scene.env_steps:,} env steps" in scene.title
+        assert not scene.refresh()
 
 
 def test_a_config_cannot_be_followed() -> None:
-    with pytest.raises(RunError, match="only a run can be followed"):
-        NewestPolicy(Found(counting_config()))
     assert main(["play", "CartPole-v1:ppo", "--follow"]) == 2
 
 
 def test_a_checkpoint_that_cannot_be_read_keeps_the_policy(
     counting_run: MakeRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    newest = NewestPolicy(at_first(counting_run(checkpoint_freq_epochs=1, keep_checkpoints=5)))
-    before = newest.agent
-
     def gone(found: Found) -> Any:
         raise FileNotFoundError(found.checkpoint)
 
-    monkeypatch.setattr("gymnasium_solver.media.actors.trained_agent", gone)
-    assert not newest.refresh()
-    assert newest.agent is before
+    run = counting_run(checkpoint_freq_epochs=1, keep_checkpoints=5)
+    with open_scene(at_first(run)) as scene:
+        before = scene.agent
+        monkeypatch.setattr("gymnasium_solver.media.player.trained_agent", gone)
+        assert not scene.refresh()
+        assert scene.agent is before
 
 
 def test_rounds_take_the_newest_policy_and_end_after_the_run(counting_run: MakeRun) -> None:
     run = counting_run(checkpoint_freq_epochs=1, keep_checkpoints=5)
-    found = at_first(run)
     set_status(run, "running")
-    agent, _ = trained_agent(found)
-    actor, stage = PolicyActor(agent, greedy=True), open_stage(found, 2, agent=agent)
-    pictures = rounds(stage, actor, 1, TILES, NewestPolicy(found))
     n_rounds = 0
-    for _, is_last in pictures:
-        n_rounds += is_last
-        if is_last and n_rounds == 2:
-            assert actor.agent is not agent, "the newer checkpoint"
-            set_status(run, "finished")
-    stage.close()
+    with open_scene(at_first(run), 2) as scene:
+        first = scene.agent
+        for _, is_last in rounds(scene, 1, TILES, follows=True):
+            n_rounds += is_last
+            if is_last and n_rounds == 2:
+                assert scene.agent is not first, "the newer checkpoint"
+                set_status(run, "finished")
     assert n_rounds == 3, "one more after the end, with the policy it ended with"
 
 
 def test_the_grid_window_shows_pauses_and_closes() -> None:
-    stage = open_stage(Found(counting_config(env_kwargs={"length": 4})), 2)
-    pictures = rounds(stage, RandomActor(stage.env.action_space), 1, TILES)
-    window = GridWindow(pictures, 10, "counting")
+    found = Found(counting_config(env_kwargs={"length": 4}))
+    scene = Scene.open(found, 2, is_random=True)
+    window = GridWindow(rounds(scene, 1, TILES), 10, "counting")
     window.tick(0.0)
     first = window.picture
     window.tick(0.05)
     assert window.picture is first, "not due before a tenth of a second"
     window.tick(0.11)
     assert np.any(window.picture != first)
-    window.control("space")
+    window.pace.control("space")
     paused = window.picture
     window.tick(9.0)
     assert window.picture is paused
-    window.control("p")
-    window.control("+")
-    assert window.speed == 2.0
+    window.pace.control("p")
+    window.pace.control("+")
+    assert window.pace.speed == 2.0
     pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=pygame.K_q))
     window.tick(10.0)
-    assert window.is_over
+    assert window.pace.is_over
     pygame.quit()
-    stage.close()
+    scene.stage.close()
 
 
 def test_a_grid_plays_its_episodes(

@@ -1,5 +1,6 @@
 """Keys of a person: from labels, from the environment itself, several at once, continuous."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -7,11 +8,10 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.media.keys import (
-    AxisKeys,
-    ButtonKeys,
-    ChoiceKeys,
-    axis_pairs,
+    KeyMap,
+    axis_keys,
     button_keys,
+    choice_keys,
     chords_of,
     idle_action,
     key_map,
@@ -23,7 +23,7 @@ TENNIS = ["noop", "fire", "up", "right", "up_right", "up_right_fire"]
 
 def pressed(names: list[str], *held: str) -> str | None:
     idle = idle_action(names)
-    keys = ChoiceKeys(names, 0, chords_of(names), idle)
+    keys = choice_keys(names, 0, chords_of(names), idle)
     action = keys.action(held)
     return None if action is None else names[int(action)]
 
@@ -56,7 +56,7 @@ def test_labels_are_read_as_words(names: list[str], held: list[str], action: str
 
 
 def test_the_keys_are_shown() -> None:
-    keys = ChoiceKeys(LANDER, 0, chords_of(LANDER), 0)
+    keys = choice_keys(LANDER, 0, chords_of(LANDER), 0)
     assert keys.help == [
         ("0", "nothing"),
         ("left or 1", "fire_left_engine"),
@@ -65,34 +65,42 @@ def test_the_keys_are_shown() -> None:
     ]
     assert {"left", "up", "right", "3"} <= keys.keys
     assert keys.action([]) == 0
-    assert ChoiceKeys(["push_left"], 0).action([]) is None
+    assert choice_keys(["push_left"], 0).action([]) is None
 
 
 def test_actions_may_start_above_zero() -> None:
-    assert ChoiceKeys(["a_left", "b_right"], 5, chords_of(["left", "right"])).action(["right"]) == 6
+    assert (
+        choice_keys(["a_left", "b_right"], 5, chords_of(["left", "right"])).action(["right"]) == 6
+    )
+
+
+def given(keys: KeyMap, held: set[str], axes: Sequence[float] = ()) -> list[float]:
+    action = keys.action(held, axes)
+    assert action is not None
+    return list(action.tolist())
 
 
 def test_buttons_are_held_together() -> None:
     names = ["B", "UP", "DOWN", "LEFT", "RIGHT", "A"]
-    keys = ButtonKeys(names, (6,), button_keys(names))
-    assert keys.action({"right", "x"}).tolist() == [0, 0, 0, 0, 1, 1]
-    assert keys.action({"space", "left", "up"}).tolist() == [1, 1, 0, 1, 0, 0]
-    assert keys.action(set()).tolist() == [0] * 6
+    keys = button_keys(names, (6,))
+    assert given(keys, {"right", "x"}) == [0, 0, 0, 0, 1, 1]
+    assert given(keys, {"space", "left", "up"}) == [1, 1, 0, 1, 0, 0]
+    assert given(keys, set()) == [0] * 6
     assert ("right", "RIGHT") in keys.help
 
 
 def test_continuous_actions_by_keys_and_by_stick() -> None:
     space = gymnasium.spaces.Box(np.array([-2, 0, 0], np.float32), np.array([2, 1, 1], np.float32))
     names = ["steering", "gas", "brake"]
-    keys = AxisKeys(names, space, axis_pairs(names, space))
-    assert keys.action(set()).tolist() == [0, 0, 0]
-    assert keys.action({"left", "up"}).tolist() == [-2, 1, 0]
-    assert keys.action({"left", "right", "down"}).tolist() == [0, 0, 1]
-    assert keys.action(set(), [0.5]).tolist() == [1, 0, 0]
-    assert keys.action(set(), [-1.0, 0.25]) == pytest.approx([-2, 0.25, 0])
+    keys = axis_keys(names, space)
+    assert given(keys, set()) == [0, 0, 0]
+    assert given(keys, {"left", "up"}) == [-2, 1, 0]
+    assert given(keys, {"left", "right", "down"}) == [0, 0, 1]
+    assert given(keys, set(), [0.5]) == [1, 0, 0]
+    assert given(keys, set(), [-1.0, 0.25]) == pytest.approx([-2, 0.25, 0])
     many = gymnasium.spaces.Box(-np.inf, np.inf, (17,), np.float32)
-    joints = AxisKeys([f"j{i}" for i in range(17)], many, axis_pairs(["j"], many))
-    assert joints.action({"up"}).tolist() == [0, 1] + [0] * 15
+    joints = axis_keys([f"j{i}" for i in range(17)], many)
+    assert given(joints, {"up"}) == [0, 1] + [0] * 15
 
 
 def test_an_environment_may_bring_its_own_keys(counting_stage: Any, monkeypatch: Any) -> None:
@@ -102,7 +110,7 @@ def test_an_environment_may_bring_its_own_keys(counting_stage: Any, monkeypatch:
     monkeypatch.setattr(Counting, "get_keys_to_action", lambda self: own, raising=False)
     stage = counting_stage()
     keys = key_map(stage, ["go_left", "go_right"])
-    assert isinstance(keys, ChoiceKeys)
+    assert isinstance(keys, KeyMap)
     assert keys.action({"w"}) == 1
     assert keys.action({"a", "space"}) == 0
     assert keys.action({"a"}) is None

@@ -15,12 +15,11 @@ from rich.console import Console
 from gymnasium_solver.cli import play
 from gymnasium_solver.cli.keys import key_names
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.data.episode_file import read_episodes
+from gymnasium_solver.data.episode_file import read_episodes, write_episodes
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.media.actors import PolicyActor, RandomActor, trained_agent
 from gymnasium_solver.media.keys import key_map
-from gymnasium_solver.media.player import Player
-from gymnasium_solver.media.session import SPEEDS, EpisodeLog, Options, Session
+from gymnasium_solver.media.player import Player, PolicyActor, RandomActor, trained_agent
+from gymnasium_solver.media.session import SPEEDS, Options, Session, episode_of
 from gymnasium_solver.media.stage import open_stage
 from gymnasium_solver.media.terminal import TerminalView
 from gymnasium_solver.runs.run import Run
@@ -168,17 +167,16 @@ def test_the_running_episode_is_saved_on_request(sitting: MakeSession) -> None:
 
 
 def test_observations_in_parts_and_values_are_columns(tmp_path: Path) -> None:
-    from gymnasium_solver.media.actors import Decision
-    from gymnasium_solver.media.player import Moment
+    from gymnasium_solver.media.player import Decision, Moment
 
-    log = EpisodeLog(env_id="x")
+    steps = []
     for t in range(3):
         obs = {"a": np.full(2, t), "b": np.int64(t)}
         decision = Decision(np.zeros(1), value=float(t))
         last = t == 2
         moment = Moment(0, 0, t, None, obs, obs, None, reward=t, decision=decision, truncated=last)
-        log.add(moment, None if last else np.array([0.5, t]))
-    log.save(tmp_path / "d.npz")
+        steps.append((moment, None if last else np.array([0.5, t])))
+    write_episodes(tmp_path / "d.npz", [episode_of(steps)], {"env_id": "x"})
     [one] = read_episodes(tmp_path / "d.npz")
     assert one.observations["a"].tolist() == [[0, 0], [1, 1], [2, 2]]
     assert one.observations["b"].tolist() == [0, 1, 2]
@@ -193,7 +191,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"a\.npz is not a file of episodes"):
         list(read_episodes(tmp_path / "a.npz"))
     with pytest.raises(RunError, match="no step was played"):
-        EpisodeLog().save(tmp_path / "b.npz")
+        write_episodes(tmp_path / "b.npz", [], {})
 
 
 # -- the window ---------------------------------------------------------------------------------
@@ -305,19 +303,19 @@ def test_a_gamepad_plays_too(sitting: MakeSession) -> None:
 def test_the_window_shows_frame_bars_and_plots(watched: Session) -> None:
     window = Window(watched)
     window.draw()
-    before = window.picture()
+    before = window.picture
     assert before.shape == (740, 1180, 3)
     watched.advance()
     watched.advance()
     window.draw()
-    after = window.picture()
+    after = window.picture
     assert _differs(before, after, (20, 480, 20, 640)), "the frame"
     assert _differs(before, after, (560, 690, 20, 320)), "the rewards"
     assert _has(after, (230, 159, 0), (60, 200, 840, 1090)), "the bar of the chosen action"
     assert _has(after, (60, 190, 140), (150, 300, 700, 1090)), "the bars of the observation"
     pygame.event.post(pygame.event.Event(pygame.VIDEORESIZE, w=800, h=600, size=(800, 600)))
     window.tick(0.0)
-    assert window.picture().shape == (600, 800, 3)
+    assert window.picture.shape == (600, 800, 3)
 
 
 def _differs(a: np.ndarray, b: np.ndarray, box: tuple[int, int, int, int]) -> bool:

@@ -10,8 +10,7 @@ import torch
 
 import gymnasium_solver as gs
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.media.actors import PolicyActor, trained_agent
-from gymnasium_solver.media.player import Moment, Player
+from gymnasium_solver.media.player import Moment, Player, PolicyActor, trained_agent
 from gymnasium_solver.media.stage import CannotDraw, Stage, open_stage
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.evaluate import evaluate

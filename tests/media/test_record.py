@@ -13,6 +13,7 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.media import record as recording
 from gymnasium_solver.media.drawing import GAP, caption_height, scale_for
 from gymnasium_solver.media.labels import action_names, action_text, features, numbers
+from gymnasium_solver.media.player import Player
 from gymnasium_solver.media.record import TEXT, TILE_TEXT, Shots, record
 from gymnasium_solver.media.stage import Stage, open_stage
 from gymnasium_solver.media.video import VideoError
@@ -39,7 +40,7 @@ def test_every_step_is_a_frame_with_a_caption_below(
 ) -> None:
     stage = counting_stage(env_kwargs={"length": 4})
     shots = Shots(episodes=2, title="counting")
-    result = record(stage, chance(stage), 1, tmp_path / "a.gif", shots)
+    result = record(Player(stage, chance(stage), 1), tmp_path / "a.gif", shots)
     frames = frames_of(tmp_path / "a.gif")
     hold = 10  # half a second at 20 frames a second
     assert result.n_frames == 2 * (4 + hold)
@@ -60,12 +61,12 @@ def test_without_overlay_there_is_nothing_but_the_frame(
 ) -> None:
     stage = counting_stage()
     shots = Shots(overlay=False, most_steps=2, title="counting")
-    result = record(stage, chance(stage), 1, tmp_path / "a.gif", shots, fps=2)
+    result = record(Player(stage, chance(stage), 1), tmp_path / "a.gif", shots, fps=2)
     assert (result.height, result.width) == (45 * SCALE, 67 * SCALE)
     assert (result.n_frames, result.lengths, result.cut) == (3, [2], [0])
     stage = counting_stage(env_kwargs={"length": 9})
     shots = Shots(episodes=3, most_steps=2)  # a cut episode is followed by another one
-    result = record(stage, chance(stage), 1, tmp_path / "a.gif", shots, fps=2)
+    result = record(Player(stage, chance(stage), 1), tmp_path / "a.gif", shots, fps=2)
     assert (result.lengths, result.cut) == ([2, 2, 2], [0, 1, 2])
 
 
@@ -75,7 +76,7 @@ def test_a_grid_dims_what_has_finished(
 ) -> None:
     stage = counting_stage(n_envs=4)
     shots = Shots(episodes=4, rows=2, columns=2, title="counting")
-    result = record(stage, chance(stage), 3, tmp_path / "a.mp4", shots)
+    result = record(Player(stage, chance(stage), 3), tmp_path / "a.mp4", shots)
     _, frames = read_video(tmp_path / "a.mp4")
     assert len(frames) == result.n_frames
     assert len(set(result.lengths)) > 1, "a seed with episodes of several lengths"
@@ -94,7 +95,7 @@ def test_a_grid_dims_what_has_finished(
 def test_a_grid_has_room_for_so_many(counting_stage: MakeStage, chance: Any) -> None:
     stage = counting_stage(n_envs=5)
     with pytest.raises(VideoError, match="a grid of 2 x 2 holds up to 4 episodes, got 5"):
-        record(stage, chance(stage), 1, Path("a.gif"), Shots(episodes=5, rows=2, columns=2))
+        record(Player(stage, chance(stage), 1), Path("a.gif"), Shots(episodes=5, rows=2, columns=2))
 
 
 # -- names --------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.media.actors import RandomActor
 from gymnasium_solver.media.labels import action_names
+from gymnasium_solver.media.player import Player, RandomActor
 from gymnasium_solver.media.record import Shots, record
 from gymnasium_solver.media.stage import CannotDraw, open_stage
 from gymnasium_solver.training.prepare import load_config
@@ -44,7 +44,9 @@ def test_every_suite_is_drawn(target: str, tmp_path: Path) -> None:
         assert stage.fps == fps
         assert action_names(stage)[: len(names)] == names
         shots = Shots(most_steps=2, overlay=False)
-        result = record(stage, RandomActor(stage.env.action_space), 1, tmp_path / "a.gif", shots, 2)
+        result = record(
+            Player(stage, RandomActor(stage.env.action_space), 1), tmp_path / "a.gif", shots, 2
+        )
         assert result.width % size[0] == 0
         assert result.height * size[0] == result.width * size[1]
         assert result.lengths == [2]

@@ -6,13 +6,15 @@ ended and how: "terminated", "truncated", or "cut" (by a restart of all envs).
 """
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
+from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.spaces.actions import action_kind
-from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.spaces.observations import Obs, obs_of, space_of
 
 OBS_SPACE = spaces.Box(-np.inf, np.inf, (3,), np.float32)
 ACTIONS = action_kind(spaces.Discrete(3))
@@ -26,6 +28,9 @@ def plain(obs: Obs) -> np.ndarray:
 
 
 class Stream:
+    space: spaces.Space = OBS_SPACE
+    frame_stacks: dict[str, int] = {}
+
     def __init__(self, n_envs: int, seed: int = 0, max_length: int = 7) -> None:
         self.n_envs, self.max_length = n_envs, max_length
         self.rng = np.random.default_rng(seed)
@@ -54,6 +59,11 @@ class Stream:
     def obs(self) -> np.ndarray:
         envs = np.arange(self.n_envs)
         return np.stack([envs, self.episode, self.t], axis=1).astype(np.float32)
+
+    def replay(self, capacity: int, **options: Any) -> Replay:
+        """An empty one for this stream."""
+        options = {"frame_stacks": self.frame_stacks, **options}
+        return Replay(capacity, self.n_envs, self.space, ACTIONS, **options)
 
     def rollout(self, n_steps: int) -> Rollout:
         rows = Rollout.allocate(n_steps, self.n_envs, OBS_SPACE, ACTIONS)
@@ -120,42 +130,29 @@ class Stacker:
         return self.stacks[key]
 
 
-class FrameStream(Stream):
-    """The counting stream seen through stacks of frames."""
+class StackStream(Stream):
+    """The counting stream seen through stacks of frames: one array, or named parts, which are two
+    stacks of different depth, the counters as floats, and t as a Discrete."""
 
     def __init__(
-        self, n_envs: int, padding: str, seed: int = 0, max_length: int = 7, channels: int = 1
-    ) -> None:
+        self, n_envs: int, padding: str, seed: int = 0, max_length: int = 7,
+        channels: int = 1, is_dict: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(n_envs, seed, max_length)
-        self.stacker = Stacker(n_envs, padding, self.rng, channels=channels)
-        self.space, self.stacks = self.stacker.space, self.stacker.stacks
-
-    def frames_rollout(self, n_steps: int) -> Rollout:
-        """The next rows, with stacks for observations."""
-        plain = self.rollout(n_steps)
-        assert isinstance(plain.obs, np.ndarray)
-        return replace(plain, obs=self.stacker.all(plain.obs))
-
-
-class DictStream(Stream):
-    """The counting stream with named parts: two stacks of different depth, the counters as floats,
-    and t as a Discrete."""
-
-    DEPTHS = {"camera": 4, "radar": 2}
-
-    def __init__(self, n_envs: int, padding: str, seed: int = 0, max_length: int = 7) -> None:
-        super().__init__(n_envs, seed, max_length)
+        self.frame_stacks = {"camera": 4, "radar": 2} if is_dict else {"": N_FRAMES}
         self.stackers = {
-            name: Stacker(n_envs, padding, self.rng, n_frames=n) for name, n in self.DEPTHS.items()
+            name: Stacker(n_envs, padding, self.rng, n, channels)
+            for name, n in self.frame_stacks.items()
         }
-        parts = [(name, stacker.space) for name, stacker in self.stackers.items()]
-        self.space = spaces.Dict([*parts, ("state", OBS_SPACE), ("t", spaces.Discrete(100))])
+        parts = {name: stacker.space for name, stacker in self.stackers.items()}
+        more = {"state": OBS_SPACE, "t": spaces.Discrete(100)} if is_dict else {}
+        self.space = space_of({**parts, **more})
 
-    def dict_rollout(self, n_steps: int) -> Rollout:
-        plain = self.rollout(n_steps)
-        counters = plain.obs
-        assert isinstance(counters, np.ndarray)
+    def rollout(self, n_steps: int) -> Rollout:
+        """The next rows, with stacks for observations."""
+        rows = super().rollout(n_steps)
+        counters = plain(rows.obs)
         obs = {name: stacker.all(counters) for name, stacker in self.stackers.items()}
-        return replace(
-            plain, obs={**obs, "state": counters, "t": counters[..., 2].astype(np.int64)}
-        )
+        if "" not in obs:
+            obs |= {"state": counters, "t": counters[..., 2].astype(np.int64)}
+        return replace(rows, obs=obs_of(obs))

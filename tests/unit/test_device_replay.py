@@ -20,7 +20,7 @@ from tests.nets.test_program import (
     rollouts_of,
     use_graph,
 )
-from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, FrameStream, Stream
+from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, StackStream, Stream
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -65,14 +65,14 @@ def test_batches_are_those_of_the_host(n_step, n_envs, capacity):
 @pytest.mark.parametrize("padding", ["zeros", "repeat"])
 @pytest.mark.parametrize("capacity", [30, 10_000])
 def test_frame_stacks_are_rebuilt(padding, capacity):
-    stream, rng = FrameStream(2, padding, seed=3), np.random.default_rng(4)
+    stream, rng = StackStream(2, padding, seed=3), np.random.default_rng(4)
     stacks = {"": N_FRAMES}
     replay = Replay(capacity, 2, stream.space, ACTIONS, frame_stacks=stacks)
     copy = copy_of(replay, stream.space, n_step=2, stacks=stacks)
     for i in range(20):
         if i % 9 == 8:
             stream.restart()
-        replay.add(stream.frames_rollout(int(rng.integers(1, 9))))
+        replay.add(stream.rollout(int(rng.integers(1, 9))))
         check_all(copy)
 
 

@@ -9,7 +9,7 @@ import pytest
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.replay import Replay, Transitions
 from gymnasium_solver.errors import ConfigError, RunError
-from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, FrameStream, Stream, plain
+from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, StackStream, Stream, plain
 from tests.unit.test_replay import GAMMA, check_batch
 
 COLUMNS = Transitions._fields
@@ -59,13 +59,13 @@ def test_every_chain_of_every_batch_stays_in_its_episode(prioritized, n_envs):
 
 
 def test_priorities_follow_the_frames_that_are_gone():
-    stream = FrameStream(2, "repeat", seed=9)
+    stream = StackStream(2, "repeat", seed=9)
     replay = Replay(20, 2, stream.space, ACTIONS, frame_stacks={"": N_FRAMES})
     rng = np.random.default_rng(0)
     memory = Memory(replay, n_step=2, gamma=0.9, batch_size=8, rng=rng, prioritized=True)
     assert memory.priorities is not None
     for _ in range(40):
-        memory.add(stream.frames_rollout(int(rng.integers(1, 15))))
+        memory.add(stream.rollout(int(rng.integers(1, 15))))
         is_valid = replay.is_valid(all_leaves(replay))
         np.testing.assert_array_equal(memory.priorities.leaves > 0, is_valid)
 
@@ -110,11 +110,11 @@ def test_as_many_batches_as_asked_for_over_several_gathers(batch_size):
 
 def test_large_observations_are_not_gathered_all_at_once():
     """100 batches of these would be 180 MB."""
-    stream = FrameStream(1, "zeros")
+    stream = StackStream(1, "zeros")
     memory = memory_of(batch_size=32)
     memory.replay = Replay(50, 1, stream.space, ACTIONS, frame_stacks={"": N_FRAMES})
     memory.replay.transition_bytes = 2 * 4 * 84 * 84
-    memory.add(stream.frames_rollout(20))
+    memory.add(stream.rollout(20))
     gathered = []
     original = memory.replay.transitions
     memory.replay.transitions = lambda index, *a: gathered.append(len(index)) or original(index, *a)  # type: ignore

@@ -1,13 +1,17 @@
 """Saving the replay in pieces by absolute rows, and rebuilding it exactly."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.errors import RunError
-from tests.unit.replay_stream import ACTIONS, OBS_SPACE, FrameStream, Stream
+from gymnasium_solver.tree import leaves_of
+from tests.unit.replay_stream import ACTIONS, OBS_SPACE, StackStream, Stream
 from tests.unit.replay_stream import N_FRAMES as K
+from tests.unit.replay_stream import plain as as_array
 
 
 def draws(replay, seed=0):
@@ -16,7 +20,7 @@ def draws(replay, seed=0):
     found = []
     for n_step in (1, 3):
         index = replay.sample(50, rng)
-        found += [index, *(c for c in replay.transitions(index, n_step, 0.9) if c is not None)]
+        found += [index, *leaves_of(replay.transitions(index, n_step, 0.9))]
     return found
 
 
@@ -51,45 +55,34 @@ class Log:
         return replay
 
 
-def plain(capacity):
-    stream = Stream(3, seed=8)
-    return stream, stream.rollout, Replay(capacity, 3, OBS_SPACE, ACTIONS)
+STREAMS: dict[str, Callable[[], Stream]] = {
+    "plain": lambda: Stream(3, seed=8),
+    "frames": lambda: StackStream(3, "repeat", seed=8),
+    "dict": lambda: StackStream(3, "repeat", seed=8, is_dict=True),
+}
 
 
-def framed(capacity):
-    stream = FrameStream(3, "repeat", seed=8)
-    replay = Replay(capacity, 3, stream.space, ACTIONS, frame_stacks={"": K})
-    return stream, stream.frames_rollout, replay
-
-
-def empty(capacity, stream):
-    if isinstance(stream, FrameStream):
-        return Replay(capacity, 3, stream.space, ACTIONS, frame_stacks={"": K})
-    return Replay(capacity, 3, OBS_SPACE, ACTIONS)
-
-
-@pytest.mark.parametrize("make", [plain, framed])
+@pytest.mark.parametrize("name", STREAMS)
 @pytest.mark.parametrize("capacity", [60, 10_000])
 @pytest.mark.parametrize("keep_all", [True, False])
-def test_segments_rebuild_the_same_state_and_it_goes_on_the_same(make, capacity, keep_all):
-    stream, next_rollout, replay = make(capacity)
+def test_segments_rebuild_the_same_state_and_it_goes_on_the_same(name, capacity, keep_all):
+    stream = STREAMS[name]()
+    replay = stream.replay(capacity)
     rng, log = np.random.default_rng(3), Log()
     for i in range(50):
         if rng.random() < 0.15:
             stream.restart()
-        n_steps = (
-            50 if i == 33 else int(rng.integers(1, 7))
-        )  # once more than the ring between saves
-        replay.add(next_rollout(n_steps))
+        # once more than the ring between saves
+        replay.add(stream.rollout(50 if i == 33 else int(rng.integers(1, 7))))
         if rng.random() < 0.3 or i == 49:
             log.save(replay)
-            again = log.load(empty(capacity, stream), keep_all)
+            again = log.load(stream.replay(capacity), keep_all)
             assert_same(replay, again)
     # The head was rebuilt too: both go on alike, over a restart as over a plain rollout.
     for is_restart in (True, False, True):
         if is_restart:
             stream.restart()
-        rows = next_rollout(4)
+        rows = stream.rollout(4)
         replay.add(rows)
         again.add(rows)
         assert_same(replay, again)
@@ -115,11 +108,11 @@ def test_an_episode_that_ended_in_the_last_saved_row_is_still_known():
 
 
 def test_rows_have_one_observation_more():
-    _, next_rollout, replay = plain(60)
-    rows = next_rollout(5)
+    stream = Stream(3, seed=8)
+    replay, rows = stream.replay(60), stream.rollout(5)
     replay.add(rows)
     saved = replay.rows(2, 5)
-    np.testing.assert_array_equal(saved["obs"], rows.obs[2:])
+    np.testing.assert_array_equal(saved["obs"], as_array(rows.obs)[2:])
     np.testing.assert_array_equal(saved["reward"], rows.reward[2:])
     assert saved["valid"].shape == (3, 3)
 
@@ -134,13 +127,13 @@ def test_masks_are_saved():
     assert_same(replay, again)
 
 
-@pytest.mark.parametrize(("make", "n_look_back"), [(plain, 0), (framed, K - 1)])
-def test_a_larger_ring_holds_what_it_was_given(make, n_look_back):
+@pytest.mark.parametrize(("name", "n_look_back"), [("plain", 0), ("frames", K - 1)])
+def test_a_larger_ring_holds_what_it_was_given(name, n_look_back):
     """A resume with a larger buffer_size: what lies before the first row saved is not there."""
-    stream, next_rollout, replay = make(30)
+    stream = STREAMS[name]()
+    replay, larger = stream.replay(30), stream.replay(3000)
     for _ in range(10):
-        replay.add(next_rollout(5))
-    larger = empty(3000, stream)
+        replay.add(stream.rollout(5))
     larger.put_rows(replay.oldest_row, replay.rows(replay.oldest_row, replay.n_added))
     assert larger.oldest_row == replay.oldest_row > 0
     assert larger.n_valid == replay.n_valid
@@ -149,16 +142,18 @@ def test_a_larger_ring_holds_what_it_was_given(make, n_look_back):
 
 
 def test_rows_no_longer_stored_cannot_be_asked_for():
-    _, next_rollout, replay = plain(9)
-    replay.add(next_rollout(10))
+    stream = Stream(3, seed=8)
+    replay = stream.replay(9)
+    replay.add(stream.rollout(10))
     assert replay.oldest_row == 7
     with pytest.raises(ValueError, match="available: 7 to 10"):
         replay.rows(6, 10)
 
 
 def test_rows_out_of_order_or_of_another_env_are_refused():
-    _, next_rollout, replay = plain(60)
-    replay.add(next_rollout(5))
+    stream = Stream(3, seed=8)
+    replay = stream.replay(60)
+    replay.add(stream.rollout(5))
     saved = replay.rows(0, 5)
     with pytest.raises(RunError, match="expected row 5 and shapes"):
         replay.put_rows(3, saved)

@@ -9,7 +9,7 @@ from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.replay import Replay, Sequences
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
-from tests.unit.replay_stream import ACTIONS, OBS_SPACE, DictStream, Stream
+from tests.unit.replay_stream import ACTIONS, OBS_SPACE, StackStream, Stream
 
 CARRY = {"core": np.zeros((1, 2), np.float32)}
 
@@ -114,13 +114,11 @@ def test_saved_rows_keep_the_carry_and_the_starts() -> None:
 
 
 def test_dict_observations_and_masks() -> None:
-    stream = DictStream(2, "repeat", seed=5)
-    replay = Replay(
-        60, 2, stream.space, ACTIONS, frame_stacks=stream.DEPTHS, carry=CARRY, has_masks=True
-    )
+    stream = StackStream(2, "repeat", seed=5, is_dict=True)
+    replay = stream.replay(60, carry=CARRY, has_masks=True)
     rng = np.random.default_rng(0)
     for _ in range(15):
-        rows = with_carry(stream.dict_rollout(5))
+        rows = with_carry(stream.rollout(5))
         assert isinstance(rows.obs, dict)
         rows.mask = rows.obs["t"][..., None] % 3 != np.arange(3)
         replay.add(rows)

@@ -22,19 +22,16 @@ from PIL import Image
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.errors import GsolveError, RunError
-from gymnasium_solver.media.actors import Actor, PolicyActor, RandomActor, trained_agent
 from gymnasium_solver.media.drawing import fit, grid, rgb, with_caption
 from gymnasium_solver.media.inspect import Ask, Studio, net_picture
 from gymnasium_solver.media.labels import action_names, action_text
-from gymnasium_solver.media.player import Moment, Player
-from gymnasium_solver.media.stage import Stage, open_stage
+from gymnasium_solver.media.player import Moment, Player, open_scene
+from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.runs.episodes import Episode, get_episode, list_episodes, worst_first
 from gymnasium_solver.runs.files import jsonable
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.score import pick_seed
 from gymnasium_solver.training.targets import ENV_FIELDS, Found, find_run, with_fields
-from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 TILE = (240, 180)
 COLUMNS = 4
@@ -127,24 +124,16 @@ def played(wanted: dict[str, Any]) -> dict[str, Any]:
     else:
         found = Found(load_config(wanted["config"]))
     found = with_fields(found, _env_fields(wanted), ENV_FIELDS)
-    with limited_threads(pick_threads(found.config)):
-        agent, env_steps = trained_agent(found) if found.run else (None, 0)
-        stage = open_stage(found, agent=agent, must_draw=False)
-        try:
-            greedy = wanted["greedy"]
-            greedy = bool(found.config.eval_deterministic if greedy is None else greedy)
-            actor: Actor = RandomActor(stage.env.action_space)
-            if agent is not None:
-                actor = PolicyActor(agent, greedy=greedy, explains=True)
-            seed = pick_seed(found.config, found.run, env_steps, wanted["seed"])
-            results, moments = _play(Player(stage, actor, seed), wanted)
-            who = f"checkpoint at {env_steps:,} env steps" if found.run else "random actions"
-            facts = {"env": found.config.env_id, "agent": who, "greedy": greedy, "seed": seed}
-            notes = {"note": stage.note or stage.no_frames}
-            shots = [_shot(stage, agent, moment, wanted["view"]) for moment in moments]
-            return answer(facts, results, notes, shots, action_names(stage))
-        finally:
-            stage.close()
+    with open_scene(found, is_random=found.run is None, must_draw=False) as scene:
+        stage, agent = scene.stage, scene.agent
+        greedy = scene.is_greedy(wanted["greedy"])
+        player = scene.player(wanted["seed"], greedy, explains=True)
+        results, moments = _play(player, wanted)
+        who = f"checkpoint at {scene.env_steps:,} env steps" if found.run else "random actions"
+        facts = {"env": found.config.env_id, "agent": who, "greedy": greedy, "seed": player.seed}
+        notes = {"note": stage.note or stage.no_frames}
+        shots = [_shot(stage, agent, moment, wanted["view"]) for moment in moments]
+        return answer(facts, results, notes, shots, action_names(stage))
 
 
 def _env_fields(wanted: dict[str, Any]) -> dict[str, Any]:
