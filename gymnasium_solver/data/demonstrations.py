@@ -104,13 +104,10 @@ class Demonstrations:
             self.train, self.held_out = rows[0][:cut], rows[0][cut:]
             return
         n_out = min(len(rows) - 1, max(1, round(held_out * len(rows)))) if held_out else 0
-        is_out = np.zeros(len(rows), bool)
-        is_out[rng.permutation(len(rows))[:n_out]] = True
+        out = set(rng.permutation(len(rows))[:n_out].tolist())
         none = np.zeros(0, np.int64)
-        self.train = np.concatenate([r for r, out in zip(rows, is_out, strict=True) if not out])
-        self.held_out = np.concatenate(
-            [none, *(r for r, out in zip(rows, is_out, strict=True) if out)]
-        )
+        self.train = np.concatenate([r for i, r in enumerate(rows) if i not in out])
+        self.held_out = np.concatenate([none, *(r for i, r in enumerate(rows) if i in out)])
 
     def summary(self) -> str:
         text = (
@@ -295,26 +292,19 @@ def _open_minari(path: Path, dataset: str) -> Source:
     except (OSError, ValueError, AssertionError) as error:
         text = str(error).partition("\n")[0] or type(error).__name__
         raise ConfigError(f"dataset {dataset} cannot be read: {text}") from None
-    spec = data.spec.env_spec
-    return Source(
-        str(data.id),
-        _minari_episodes(data),
-        int(data.total_steps),
-        str(facts[ENV_ID]) if facts.get(ENV_ID) else getattr(spec, "id", None),
-        data.observation_space,
-        data.action_space,
-    )
-
-
-def _minari_episodes(data: Any) -> Iterator[Episode]:
-    for episode in data.iterate_episodes():
-        yield Episode(
-            observations=_with_arrays(episode.observations),
-            actions=episode.actions,
-            rewards=np.asarray(episode.rewards),
-            terminations=np.asarray(episode.terminations),
-            truncations=np.asarray(episode.truncations),
+    env_id = str(facts[ENV_ID]) if facts.get(ENV_ID) else getattr(data.spec.env_spec, "id", None)
+    episodes = (
+        Episode(
+            observations=_with_arrays(one.observations),
+            actions=one.actions,
+            rewards=np.asarray(one.rewards),
+            terminations=np.asarray(one.terminations),
+            truncations=np.asarray(one.truncations),
         )
+        for one in data.iterate_episodes()
+    )
+    spaces_told = (data.observation_space, data.action_space)
+    return Source(str(data.id), episodes, int(data.total_steps), env_id, *spaces_told)
 
 
 def _with_arrays(observations: Any) -> Any:

@@ -20,6 +20,7 @@ from torch import Tensor
 from gymnasium_solver.data.columns import COUNT, ZERO_PADDED, column_name
 from gymnasium_solver.data.replay import Replay, ReplayBatch
 from gymnasium_solver.spaces.observations import Space, part_spaces
+from gymnasium_solver.tree import map_tree
 
 PIECE_BYTES = 64 * 2**20  # transferred at a time, when all rows are
 UNUSED = ("truncated", "is_first")
@@ -64,8 +65,7 @@ class DeviceReplay:
         self._flat = {name: column.flatten(0, 1) for name, column in self._columns.items()}
         self._n_leaves = replay.n_rows * replay.n_envs
         self._n_copied = 0  # rows, as `replay.n_added` counts them; the head is not among them
-        back = torch.arange(n_step, device=device) * replay.n_envs
-        self._steps = back.unsqueeze(1)
+        self._steps = (torch.arange(n_step, device=device) * replay.n_envs).unsqueeze(1)
 
     @property
     def nbytes(self) -> int:
@@ -85,8 +85,7 @@ class DeviceReplay:
         replay = self.replay
         start = max(replay.oldest_row, replay.n_added - self._n_new)
         self._catch_up(start)
-        slots = np.arange(start, replay.n_added + 1) % replay.n_rows
-        rows = {n: a for n, a in replay.rows(start, replay.n_added).items() if n in self._columns}
+        slots, rows = self._rows(start, replay.n_added)
         self._n_copied = replay.n_added
         powers = (gamma ** np.arange(self.n_step + 1)).astype(np.float32)
         bound = np.inf if reward_clip is None else reward_clip
@@ -99,15 +98,18 @@ class DeviceReplay:
         if replay.n_added < self._n_copied:  # rows of a checkpoint were put into it
             self._n_copied = 0
         at = max(self._n_copied, replay.oldest_row)
-        row_bytes = max(1, self.nbytes // replay.n_rows)
-        step = max(1, PIECE_BYTES // row_bytes)
+        step = max(1, PIECE_BYTES // max(1, self.nbytes // replay.n_rows))
         while at < stop:
             end = min(at + step, stop)
-            slots = np.arange(at, end + 1) % replay.n_rows
-            rows = {n: a for n, a in replay.rows(at, end).items() if n in self._columns}
-            on_device = {n: torch.from_numpy(a).to(self.device) for n, a in rows.items()}
-            self._put(torch.from_numpy(slots).to(self.device), on_device)
+            moved = map_tree(lambda a: torch.from_numpy(a).to(self.device), self._rows(at, end))
+            self._put(*moved)
             at = end
+
+    def _rows(self, start: int, stop: int) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The slots and the columns of some rows, and of the head after them."""
+        rows = self.replay.rows(start, stop)
+        slots = np.arange(start, stop + 1) % self.replay.n_rows
+        return slots, {name: rows[name] for name in self._columns}
 
     # -- on the GPU -------------------------------------------------------------------------
 
@@ -117,12 +119,10 @@ class DeviceReplay:
         index, n_envs = request.index, self.replay.n_envs
         reward, discount, last = self._returns(index, request.powers, request.shaping)
         following = last + n_envs
-        actions = self._at("actions", index)
-        is_real = actions.is_floating_point()
-        has_masks = "mask" in self._flat
+        actions, has_masks = self._at("actions", index), "mask" in self._flat
         return ReplayBatch(
             self._observations(index),
-            actions if is_real else actions.long(),
+            actions if actions.is_floating_point() else actions.long(),
             reward,
             discount,
             self._observations(following),

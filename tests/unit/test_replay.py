@@ -1,6 +1,7 @@
 """Replay: n-step transitions by hand, and that no chain ever leaves its episode."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,52 +51,64 @@ def got(replay, rows, n_step, **options):
 # -- by hand ------------------------------------------------------------------------------------
 
 
-def test_one_step():
-    replay = replay_of(rollout([10, 11, 12, 13]))
-    assert got(replay, [0, 1, 2], 1) == [[10, 11, 12], [1, 2, 4], [0.5] * 3, [11, 12, 13]]
+# Rollouts; then rows, n_step, and what is expected of them: obs, reward, discount, next_obs.
+TWO = [10, 11, 12, 20, 21]  # 10 -1-> 11 -2-> 12 (over), a reset row that holds 12, 20 -8-> 21
+BY_HAND: dict[str, Any] = {
+    "one step": (
+        [rollout([10, 11, 12, 13])],
+        ([0, 1, 2], 1, [[10, 11, 12], [1, 2, 4], [0.5] * 3, [11, 12, 13]]),
+    ),
+    "three steps end at the head with fewer": (
+        [rollout([10, 11, 12, 13, 14])],  # rewards 1 2 4 8
+        ([0, 1], 3, [[10, 11], [1 + 1 + 1, 2 + 2 + 2], [0.125] * 2, [13, 14]]),
+        ([2, 3], 3, [[12, 13], [4 + 0.5 * 8, 8], [0.25, 0.5], [14, 14]]),
+    ),
+    "termination ends the chain and does not bootstrap": (
+        [rollout(TWO, terminated=[1], invalid=[2])],
+        ([0, 1, 3], 1, [[10, 11, 20], [1, 2, 8], [0.5, 0, 0.5], [11, 12, 21]]),
+        ([0, 1, 3], 3, [[10, 11, 20], [1 + 0.5 * 2, 2, 8], [0, 0, 0.5], [12, 12, 21]]),
+    ),
+    "truncation bootstraps from the true final observation": (
+        [rollout(TWO, truncated=[1], invalid=[2])],
+        ([0, 1, 3], 1, [[10, 11, 20], [1, 2, 8], [0.5, 0.5, 0.5], [11, 12, 21]]),
+        ([0, 1, 3], 3, [[10, 11, 20], [1 + 0.5 * 2, 2, 8], [0.25, 0.5, 0.5], [12, 12, 21]]),
+    ),
+    "both flags mean termination": (
+        [rollout([10, 11, 12], terminated=[1], truncated=[1])],
+        ([0, 1], 3, [[10, 11], [2, 2], [0, 0], [12, 12]]),
+    ),
+    # Rows 0 and 1, the old head (row 2, not valid, holds 12), then 50 -1-> 51.
+    "a restart breaks the chain": (
+        [rollout([10, 11, 12]), rollout([50, 51], is_restart=True)],
+        ([0, 1, 3], 3, [[10, 11, 50], [2, 2, 1], [0.25, 0.5, 0.5], [12, 12, 51]]),
+    ),
+    # With one env and rollouts of one row, the collector leaves out the row that only resets.
+    "a reset row that was left out after a termination": (
+        [rollout([10, 11], terminated=[0]), rollout([20, 21])],
+        ([0, 2], 3, [[10, 20], [1, 1], [0, 0.5], [11, 21]]),
+    ),
+    "a reset row that was left out after a truncation": (
+        [rollout([10, 11], truncated=[0]), rollout([20, 21])],
+        ([0, 2], 3, [[10, 20], [1, 1], [0.5, 0.5], [11, 21]]),
+    ),
+    "a row beyond the budget is no step and ends the chain": (
+        [rollout([10, 11, 12], invalid=[1]), rollout([12, 13])],
+        ([0, 2], 3, [[10, 12], [1, 1], [0.5, 0.5], [11, 13]]),
+    ),
+    "rewards after the chain do not leak even as NaN": (
+        [rollout([10, 11, 20, 21], reward=[1, np.nan, 2], terminated=[0], invalid=[1])],
+        ([0, 2], 3, [[10, 20], [1, 2], [0, 0.5], [11, 21]]),
+    ),
+}
 
 
-def test_three_steps_end_at_the_head_with_fewer():
-    replay = replay_of(rollout([10, 11, 12, 13, 14]))  # rewards 1 2 4 8
-    assert got(replay, [0, 1, 2, 3], 3) == [
-        [10, 11, 12, 13],
-        [1 + 0.5 * 2 + 0.25 * 4, 2 + 0.5 * 4 + 0.25 * 8, 4 + 0.5 * 8, 8],
-        [0.125, 0.125, 0.25, 0.5],
-        [13, 14, 14, 14],
-    ]
-
-
-def test_a_chain_grows_when_the_head_becomes_a_row():
-    replay = replay_of(rollout([10, 11, 12]))
-    assert got(replay, [1], 3) == [[11], [2], [0.5], [12]]
-    replay.add(rollout([12, 13], reward=[4]))
-    assert got(replay, [1], 3) == [[11], [2 + 0.5 * 4], [0.25], [13]]
-
-
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_termination_ends_the_chain_and_does_not_bootstrap(n_step):
-    # 10 -1-> 11 -2-> 12 (over), reset row holding 12, then 20 -8-> 21
-    replay = replay_of(rollout([10, 11, 12, 20, 21], terminated=[1], invalid=[2]))
-    if n_step == 1:
-        expected = [[10, 11, 20], [1, 2, 8], [0.5, 0, 0.5], [11, 12, 21]]
-    else:
-        expected = [[10, 11, 20], [1 + 0.5 * 2, 2, 8], [0, 0, 0.5], [12, 12, 21]]
-    assert got(replay, [0, 1, 3], n_step) == expected
-
-
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_truncation_bootstraps_from_the_true_final_observation(n_step):
-    replay = replay_of(rollout([10, 11, 12, 20, 21], truncated=[1], invalid=[2]))
-    if n_step == 1:
-        expected = [[10, 11, 20], [1, 2, 8], [0.5, 0.5, 0.5], [11, 12, 21]]
-    else:
-        expected = [[10, 11, 20], [1 + 0.5 * 2, 2, 8], [0.25, 0.5, 0.5], [12, 12, 21]]
-    assert got(replay, [0, 1, 3], n_step) == expected
-
-
-def test_both_flags_mean_termination():
-    replay = replay_of(rollout([10, 11, 12], terminated=[1], truncated=[1]))
-    assert got(replay, [0, 1], 3) == [[10, 11], [2, 2], [0, 0], [12, 12]]
+@pytest.mark.parametrize("name", BY_HAND)
+def test_by_hand(name):
+    rollouts, *cases = BY_HAND[name]
+    replay = replay_of(*rollouts)
+    for rows, n_step, expected in cases:
+        assert got(replay, rows, n_step) == expected
+    assert replay.n_valid == len({row for rows, _, _ in cases for row in rows})
 
 
 def test_across_the_wrap():
@@ -111,6 +124,17 @@ def test_across_the_wrap():
     ]
 
 
+def test_a_restart_of_an_empty_ring_takes_no_row():
+    assert replay_of(rollout([10, 11], is_restart=True)).n_added == 1
+
+
+def test_a_chain_grows_when_the_head_becomes_a_row():
+    replay = replay_of(rollout([10, 11, 12]))
+    assert got(replay, [1], 3) == [[11], [2], [0.5], [12]]
+    replay.add(rollout([12, 13], reward=[4]))
+    assert got(replay, [1], 3) == [[11], [2 + 0.5 * 4], [0.25], [13]]
+
+
 def test_the_head_never_joins_the_oldest_row():
     # The head lies in the slot before the oldest row: a long chain must not run on into it.
     replay = replay_of(rollout(range(10, 20)), capacity=3)
@@ -118,25 +142,6 @@ def test_the_head_never_joins_the_oldest_row():
     assert next_obs == [19, 19, 19]
     assert discount == [0.125, 0.25, 0.5]
     assert reward == [64 + 64 + 64, 128 + 128, 256]
-
-
-def test_a_restart_breaks_the_chain():
-    replay = replay_of(rollout([10, 11, 12]), rollout([50, 51], is_restart=True))
-    # rows 0, 1, the old head (row 2, not valid, holds 12), then 50 -1-> 51
-    assert (replay.n_added, replay.n_valid) == (4, 3)
-    assert got(replay, [0, 1, 3], 3) == [[10, 11, 50], [2, 2, 1], [0.25, 0.5, 0.5], [12, 12, 51]]
-
-
-def test_a_restart_of_an_empty_ring_takes_no_row():
-    assert replay_of(rollout([10, 11], is_restart=True)).n_added == 1
-
-
-@pytest.mark.parametrize("ending", ["terminated", "truncated"])
-def test_a_reset_row_that_was_left_out_is_no_step(ending):
-    """With one env and rollouts of one row, the collector leaves out the row that only resets."""
-    replay = replay_of(rollout([10, 11], **{ending: [0]}), rollout([20, 21]))
-    expected = 0.0 if ending == "terminated" else 0.5
-    assert got(replay, [0, 2], 3) == [[10, 20], [1, 1], [expected, 0.5], [11, 21]]
 
 
 def test_a_life_lost_at_the_end_of_a_rollout_breaks_no_chain_of_the_other_envs():
@@ -159,12 +164,6 @@ def test_a_life_lost_at_the_end_of_a_rollout_breaks_no_chain_of_the_other_envs()
     assert batch.reward[1::2].tolist() == [10 + 10 + 10, 20 + 20 + 20, 40 + 40, 80]
     assert batch.discount[1::2].tolist() == [0.125, 0.125, 0.25, 0.5]
     assert plain(batch.next_obs)[1::2, 0].tolist() == [53, 54, 54, 54]
-
-
-def test_a_row_beyond_the_budget_is_no_step_and_ends_the_chain():
-    replay = replay_of(rollout([10, 11, 12], invalid=[1]), rollout([12, 13]))
-    assert replay.n_valid == 2
-    assert got(replay, [0, 2], 3) == [[10, 12], [1, 1], [0.5, 0.5], [11, 13]]
 
 
 def test_two_envs_out_of_phase():
@@ -200,11 +199,6 @@ def test_reward_is_scaled_then_clipped_then_summed():
     assert got(replay, [1], 1, reward_scale=0.5, reward_clip=1.0)[1] == [-1]
     assert got(replay, [1], 1, reward_scale=0.5)[1] == [-2]
     assert got(replay, [1], 1)[1] == [-4]  # what is stored did not change
-
-
-def test_rewards_after_the_chain_do_not_leak_even_as_nan():
-    rows = rollout([10, 11, 20, 21], reward=[1, np.nan, 2], terminated=[0], invalid=[1])
-    assert got(replay_of(rows), [0], 3)[1] == [1]
 
 
 def test_next_mask_is_that_of_the_observation_bootstrapped_from():

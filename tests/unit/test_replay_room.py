@@ -105,51 +105,39 @@ def _one_megabyte(monkeypatch):
     monkeypatch.setattr("gymnasium_solver.data.memory_check.psutil.virtual_memory", lambda: memory)
 
 
-def in_cgroup(root, cgroup, files):
-    (root / "proc/self").mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text(cgroup)
-    for name, text in files.items():
-        path = root / "sys/fs/cgroup" / name
+INSIDE = {"memory.max": "300000\n", "memory.current": "100000\n"}
+V2 = {
+    "box/memory.max": "500000\n",
+    "box/memory.current": "200000\n",
+    "box/memory.stat": "anon 1\ninactive_file 50000\nactive_file 3\n",
+}
+V1 = {
+    "memory/memory.limit_in_bytes": "400000\n",
+    "memory/memory.usage_in_bytes": "150000\n",
+    "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 50000\n",
+}
+CGROUPS: dict[str, tuple[str, dict[str, str], int]] = {
+    "without a limit": ("0::/user\n", {"user/memory.max": "max\n"}, MEGABYTE),
+    "a v2 limit less what is used": ("0::/box/inner\n", V2, 500000 - (200000 - 50000)),
+    "v2, seen from inside a container": ("0::/\n", INSIDE, 200000),
+    "a v1 limit": ("5:cpu,cpuacct:/x\n4:memory:/docker/1234\n0::/\n", V1, 300000),
+    "v1, without a limit": (
+        "4:memory:/\n", {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, MEGABYTE,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CGROUPS)
+def test_memory_of_the_cgroup(name, tmp_path):
+    cgroup, files, expected = CGROUPS[name]
+    assert available_memory_bytes(tmp_path) == MEGABYTE, "without cgroups: the machine's"
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(cgroup)
+    for file, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return available_memory_bytes(root)
-
-
-def test_memory_of_the_machine(tmp_path):
-    assert in_cgroup(tmp_path, "0::/user\n", {"user/memory.max": "max\n"}) == MEGABYTE
-
-
-def test_a_cgroup_v2_limit_less_what_is_used(tmp_path):
-    files = {
-        "box/memory.max": "500000\n",
-        "box/memory.current": "200000\n",
-        "box/memory.stat": "anon 1\ninactive_file 50000\nactive_file 3\n",
-    }
-    assert in_cgroup(tmp_path, "0::/box/inner\n", files) == 500000 - (200000 - 50000)
-
-
-def test_a_cgroup_v2_seen_from_inside_a_container(tmp_path):
-    files = {"memory.max": "300000\n", "memory.current": "100000\n"}
-    assert in_cgroup(tmp_path, "0::/\n", files) == 200000
-
-
-def test_a_cgroup_v1_limit(tmp_path):
-    files = {
-        "memory/memory.limit_in_bytes": "400000\n",
-        "memory/memory.usage_in_bytes": "150000\n",
-        "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 50000\n",
-    }
-    cgroup = "5:cpu,cpuacct:/x\n4:memory:/docker/1234\n0::/\n"
-    assert in_cgroup(tmp_path, cgroup, files) == 300000
-
-
-def test_a_cgroup_v1_without_a_limit(tmp_path):
-    files = {"memory/memory.limit_in_bytes": "9223372036854771712\n"}
-    assert in_cgroup(tmp_path, "4:memory:/\n", files) == MEGABYTE
-
-
-def test_without_cgroups(tmp_path):
-    assert available_memory_bytes(tmp_path) == MEGABYTE
+    assert available_memory_bytes(tmp_path) == expected
 
 
 # -- memory-mapped ------------------------------------------------------------------------------
