@@ -128,36 +128,29 @@ def _parts(label: str, parts: Sequence[Span], width: int) -> Line:
 
 
 def _progress(state: State, width: int, room: int) -> list[Line]:
-    fraction = state.fraction()
-    bar = max(0, width - 8)
+    fraction, bar = state.fraction(), max(0, width - 8)
     done = round(fraction * bar)
-    first: Line = [("━" * done, GREEN), ("━" * (bar - done), GREY)]
-    first.append((f" {100 * fraction:5.1f} %", "bold"))
-    lines = [first, _parts("steps", _numbers(state), width)]
+    total = f" / {out.number(state.max_env_steps)}" if state.max_env_steps else ""
+    # With an env step budget the number of epochs is an estimate, which may be exceeded.
+    epochs = "" if state.max_env_steps else f" / {out.number(state.planned_epochs)}"
+    took, left_s, speed = out.duration(state.wall_s()), state.remaining_s(), state.steps_per_s()
+    steps: list[Span] = [  # least important last: a narrow terminal leaves it out
+        (f"{out.number(state.env_steps)}{total}", "bold"),
+        ("" if state.ended or left_s is None else f"{out.duration(left_s)} left", "bold"),
+        (f"ended after {took}" if state.ended else f"{took} so far", "none"),
+        ("" if speed is None else out.steps_per_second(speed), "none"),
+        (f"epoch {out.number(state.epoch())}{epochs}", "none"),
+    ]
+    lines: list[Line] = [
+        [("━" * done, GREEN), ("━" * (bar - done), GREY), (f" {100 * fraction:5.1f} %", "bold")],
+        _parts("steps", [span for span in steps if span[0]], width),
+    ]
     if not state.ended:
         style = ORANGE if state.activity.is_paused else "none"
         lines.append(_parts("now", [(part, style) for part in state.doing()], width))
     for i, text in enumerate(state.requests()):
         lines.append([(f"{'' if i else 'then':<{LABEL}}", GREY), (text, ORANGE)])
-    if room >= 16:
-        lines += _time_shares(state, width)
-    return lines
-
-
-def _numbers(state: State) -> list[Span]:
-    """Least important last: a narrow terminal leaves it out."""
-    total = f" / {out.number(state.max_env_steps)}" if state.max_env_steps else ""
-    # With an env step budget the number of epochs is an estimate, which may be exceeded.
-    epochs = "" if state.max_env_steps else f" / {out.number(state.planned_epochs)}"
-    spans: list[Span] = [(f"{out.number(state.env_steps)}{total}", "bold")]
-    left_s = state.remaining_s()
-    if not state.ended and left_s is not None:
-        spans.append((f"{out.duration(left_s)} left", "bold"))
-    took = out.duration(state.wall_s())
-    spans.append((f"ended after {took}" if state.ended else f"{took} so far", "none"))
-    if (speed := state.steps_per_s()) is not None:
-        spans.append((out.steps_per_second(speed), "none"))
-    return [*spans, (f"epoch {out.number(state.epoch())}{epochs}", "none")]
+    return lines + (_time_shares(state, width) if room >= 16 else [])
 
 
 def _time_shares(state: State, width: int) -> list[Line]:

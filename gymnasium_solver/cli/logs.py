@@ -48,12 +48,10 @@ class LogCapture(logging.Handler):
         logging.getLogger().removeHandler(self)
         logging.getLogger(PACKAGE).setLevel(self._former)
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        is_own = record.name.partition(".")[0] == PACKAGE
-        return is_own or record.levelno >= self._others
-
     def emit(self, record: logging.LogRecord) -> None:
         is_own = record.name.partition(".")[0] == PACKAGE
+        if not is_own and record.levelno < self._others:
+            return
         level = "error" if record.levelno > logging.WARNING else record.levelname.lower()
         try:
             text = record.getMessage()

@@ -171,14 +171,6 @@ def status_text(run: "RunSummary") -> Text:
     return Text(text, colour.get(run.status, "none"))
 
 
-def shorten_middle(text: str, width: int, tail: int = 11) -> str:
-    """Cut out the middle, to at most `width` characters: run ids differ at the end (time, hex)."""
-    if len(text) <= width:
-        return text
-    head = max(0, width - 1 - tail)
-    return f"{text[:head]}…{text[-tail:]}"
-
-
 @dataclass
 class Column:
     """A column of PlainRows: texts, or (text, style)."""
@@ -267,25 +259,16 @@ def duration(seconds: float | None) -> str:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """The history of a value as at most `width` bars, scaled from its minimum to its maximum."""
-    shown = resample(values, width)
-    if not shown:
+    """The history of a value as at most `width` bars, means over equal intervals, scaled from its
+    minimum to its maximum."""
+    n, width = len(values), min(width, len(values))
+    if width < 1:
         return ""
-    low, high = min(shown), max(shown)
-    if high == low:
-        return TICKS[0] * len(shown)
-    scale = (len(TICKS) - 1) / (high - low)
-    return "".join(TICKS[round((value - low) * scale)] for value in shown)
-
-
-def resample(values: Sequence[float], width: int) -> list[float]:
-    """At most `width` values over the same span: means over equal intervals."""
-    n = len(values)
-    if not n or width < 1:
-        return []
-    width = min(width, n)
     cuts = [i * n // width for i in range(width + 1)]
-    return [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]
+    means = [math.fsum(values[a:b]) / (b - a) for a, b in pairwise(cuts)]
+    low, high = min(means), max(means)
+    scale = (len(TICKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(TICKS[round((mean - low) * scale)] for mean in means)
 
 
 def file_size(n_bytes: int) -> str:

@@ -124,8 +124,12 @@ def runs_table(console: Console, listed: list[RunSummary]) -> out.PlainRows:
             gaps -= 2
     excess = max(0, sum(widths.values()) + gaps - console.width)
     id_width = max(widths["run"] - excess, SHORTEST_ID)
-    ids = columns["run"].cells
-    columns["run"].cells = [(out.shorten_middle(run_id, id_width), style) for run_id, style in ids]
+    if id_width < widths["run"]:  # ids differ at the end: time, hex
+        cells = [
+            (f"{i[: id_width - 12]}…{i[-11:]}" if len(i) > id_width else i, style)
+            for i, style in columns["run"].cells
+        ]
+        columns["run"].cells = cells
     return out.PlainRows(list(columns.values()))
 
 

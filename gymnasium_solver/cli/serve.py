@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import socket
 import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -164,24 +163,16 @@ def _serve_http(settings: "McpSettings", args: Args) -> None:
     import uvicorn
 
     from gymnasium_solver.serve.mcp.server import PATH, build_server, http_app
+    from gymnasium_solver.serve.web.app import listen
 
-    family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((args.host, args.port))
-        except (OSError, OverflowError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise UsageError(f"cannot serve on {args.host} port {args.port}: {why}") from None
-        listener.listen(128)  # from here on clients can connect
+    with listen(args.host, args.port, any_port=False) as listener:
         port = listener.getsockname()[1]
         app = http_app(build_server(settings), settings, args.host, port, args.allow_host)
         shown = f"[{args.host}]" if ":" in args.host else args.host
-        print(f"MCP server on http://{shown}:{port}{PATH}", file=sys.stderr)
-        print(settings.budget(), file=sys.stderr)
+        lines = [f"MCP server on http://{shown}:{port}{PATH}", settings.budget()]
         if settings.token is not None and not os.environ.get(TOKEN):
-            print(f"bearer token: {settings.token}", file=sys.stderr)
-        sys.stderr.flush()
+            lines.append(f"bearer token: {settings.token}")
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=3)
         uvicorn.Server(config).run(sockets=[listener])
 

@@ -114,7 +114,12 @@ def result(
         best = f"val {score(run.best['score'])} at {run.best['env_steps']:,} env steps"
         rows.append(("best", f"{best}, in checkpoints/best"))
     rows += result_rows(run, [test.to_dict() for test in final.values()], score)
-    return _lines(run, rows + next_rows(run, runs_dir))
+    return _page(run, rows + next_rows(run, runs_dir))
+
+
+def _page(run: RunSummary, rows: Sequence[tuple[str, str]]) -> list[Text]:
+    body = [Text.assemble((f"  {key:<9}", GREY), text) for key, text in rows]
+    return [Text(""), verdict(run), *body]
 
 
 def broken_off(folder: Run, runs_dir: str | None = None) -> list[Text]:
@@ -124,12 +129,7 @@ def broken_off(folder: Run, runs_dir: str | None = None) -> list[Text]:
     except RunError:  # the folder is gone
         return []
     more = next_rows(run, runs_dir) if run.checkpoints else []
-    return _lines(run, [("folder", str(run.path)), *more])
-
-
-def _lines(run: RunSummary, rows: Sequence[tuple[str, str]]) -> list[Text]:
-    body = [Text.assemble((f"  {key:<9}", GREY), text) for key, text in rows]
-    return [Text(""), verdict(run), *body]
+    return _page(run, [("folder", str(run.path)), *more])
 
 
 def quiet_result(run: RunSummary, final: "Mapping[str, EvalResult]") -> list[Text]:

@@ -95,9 +95,7 @@ def test_what_the_peers_do_not_have_is_refused() -> None:
     assert curves.checked_config("CartPole-v1:dqn").algo_id == "dqn"
 
 
-def test_both_sides_get_the_same_steps_seed_thread_and_evaluation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_both_sides_get_the_same_steps_seed_thread_and_evaluation(monkeypatch: Any) -> None:
     given: dict[str, Any] = {}
     monkeypatch.setattr(
         curves, "run_ours", lambda config, how, *flags: given.setdefault(OURS, (how, flags)) and {}

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,9 +59,7 @@ def test_a_refusal_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "cannot import 'no_such_package'" in answer["reason"]
 
 
-def test_a_broken_off_pass_trains_only_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_off_pass_trains_only_what_is_missing(tmp_path: Path, monkeypatch: Any) -> None:
     trained: list[tuple[str, int]] = []
 
     def run_case(python: Path, case: newcomer.Case, seed: int, scale: float) -> dict[str, object]:

@@ -20,9 +20,7 @@ def test_spread_tells_median_and_range() -> None:
     assert harness.spread([2.25], 1) == "2.2"
 
 
-def test_measured_processes_keep_their_bytecode_and_choose_their_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_measured_processes_keep_their_bytecode_and_choose_their_threads(monkeypatch: Any) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     code = "import os, sys; print(sys.dont_write_bytecode, os.environ.get('OMP_NUM_THREADS'))"

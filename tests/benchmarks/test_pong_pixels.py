@@ -27,9 +27,7 @@ def test_speed_leaves_the_warm_up_out() -> None:
     assert speed["parts"]["env"]["steps_per_s"] == pytest.approx(400.0)
 
 
-def test_a_run_leaves_figures_a_curve_and_a_picture(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_leaves_figures_a_curve_and_a_picture(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     small = ["--n-envs", "4", "--set", "n_steps=8", "env_kwargs={shape: [1, 16, 16]}"]
     argv = ["Probe/Image-v0:ppo", "--minutes", "0.02", "--out", "out", "--device", "cpu", *small]

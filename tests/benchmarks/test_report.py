@@ -23,9 +23,7 @@ def engine_row(raw: float, ours: float, n_envs: int = 8) -> dict[str, Any]:
     return {"env_id": "CartPole-v1", "engine": "envpool", "n_envs": n_envs} | rates
 
 
-def test_parts_measured_one_by_one_end_up_in_one_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parts_measured_one_by_one_end_up_in_one_file(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(engines, "measure", lambda options: [engine_row(100.0, 99.0)])
     monkeypatch.setattr(startup, "measure", lambda options: STARTED)
     run(tmp_path, "startup")

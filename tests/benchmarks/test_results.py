@@ -66,9 +66,7 @@ def test_what_must_not_be_published_says_so(
     assert ("**not for publishing**" in harness.describe(result)) is bool(reasons)
 
 
-def test_a_copy_without_git_is_told_its_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_copy_without_git_is_told_its_commit(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(harness, "ROOT", tmp_path)
     assert harness.versions()["commit"] is None
     monkeypatch.setenv("BENCH_COMMIT", "abc1234")

@@ -17,40 +17,17 @@ QUICK = Options(repeats=2, quick=True)
 
 # Defaults of the peers' constructors that the script does not set.
 SB3_DQN = {
-    "tau": 1.0,
-    "max_grad_norm": 10,
-    "n_step": 1,
-    "adam_eps": 1e-8,
-    "loss": "huber",
-    "activation": "relu",
-    "optimizer": "adam",
-    "weight_decay": 0,
-    "n_envs": 1,
-}
+    "tau": 1.0, "max_grad_norm": 10, "n_step": 1, "adam_eps": 1e-8, "loss": "huber", "n_envs": 1,
+    "activation": "relu", "optimizer": "adam", "weight_decay": 0,
+}  # fmt: skip
 SB3_SAC = {
-    "batch_size": 256,
-    "buffer_size": 1_000_000,
-    "learning_starts": 100,
-    "gamma": 0.99,
-    "tau": 0.005,
-    "train_freq": 1,
-    "updates_per_step": 1,
-    "policy_delay": 1,
-    "n_step": 1,
-    "n_critics": 2,
-    "ent_coef": "auto",
-    "target_entropy": "auto",
-    "max_grad_norm": None,
-    "adam_eps": 1e-8,
-    "hidden_dims": (256, 256),
-    "critic_hidden_dims": None,
-    "activation": "relu",
-    "optimizer": "adam",
-    "weight_decay": 0,
-    "critic_lr": None,
+    "batch_size": 256, "buffer_size": 1_000_000, "learning_starts": 100, "gamma": 0.99,
+    "tau": 0.005, "train_freq": 1, "updates_per_step": 1, "policy_delay": 1, "n_step": 1,
+    "n_critics": 2, "ent_coef": "auto", "target_entropy": "auto", "max_grad_norm": None,
+    "adam_eps": 1e-8, "hidden_dims": (256, 256), "critic_hidden_dims": None, "n_envs": 1,
+    "activation": "relu", "optimizer": "adam", "weight_decay": 0, "critic_lr": None,
     "alpha_lr": None,
-    "n_envs": 1,
-}
+}  # fmt: skip
 PLAIN = {"double": False, "dueling": False, "noisy": False, "distributional": False}
 PLAIN |= {"prioritized": False, "combined_replay": False, "normalize_obs": False}
 

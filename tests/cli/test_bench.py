@@ -26,9 +26,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return calls
 
 
-def test_flags_reach_the_parts(
-    asked: list[tuple[Any, ...]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_flags_reach_the_parts(asked: list[tuple[Any, ...]], tmp_path: Path, capsys: Any) -> None:
     flags = ["--only", "engines", "startup", "--quick", "--repeats", "2", "--name", "n"]
     flags += ["--out", str(tmp_path), "--peers-python", "py", "--json"]
     assert cli.main(["bench", *flags]) == 0
@@ -58,9 +56,7 @@ def test_some_tasks_have_result_files_of_their_own(asked: list[tuple[Any, ...]])
         (["startup", "--tasks", "sac"], "startup; it has no tasks to choose from"),
     ],
 )
-def test_unknown_tasks_are_told(
-    flags: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_tasks_are_told(flags: list[str], said: str, tmp_path: Path, capsys: Any) -> None:
     assert cli.main(["bench", "--out", str(tmp_path), "--only", *flags]) == 2
     assert said in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
@@ -156,8 +152,6 @@ def test_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["a", "b"], "expected one target"),
     ],
 )
-def test_wrong_command_lines(
-    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_command_lines(words: list[str], text: str, capsys: Any) -> None:
     assert cli.main(["tune-envs", *words]) == 2
     assert text in capsys.readouterr().err

@@ -126,9 +126,7 @@ def test_what_a_config_names_is_looked_up(capsys: pytest.CaptureFixture[str]) ->
         ("env_id: CartPole-v1\n", None, "algo_id: not given, expected one of"),
     ],
 )
-def test_files_that_are_no_configs(
-    text: str, line: int | None, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_files_that_are_no_configs(text: str, line: int | None, message: str, capsys: Any) -> None:
     Path("configs/Odd.yaml").write_text(text)
     code, found = check(capsys)
     (problem,) = found["problems"]
@@ -164,9 +162,7 @@ def test_bad_paths(capsys: pytest.CaptureFixture[str]) -> None:
         assert message in capsys.readouterr().err
 
 
-def test_the_shipped_configs_are_checked_without_a_folder_of_ones_own(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_shipped_configs_are_checked_without_a_folder_of_ones_own(capsys: Any) -> None:
     code, found = check(capsys)
     assert found["problems"] == []
     assert code == 0

@@ -54,9 +54,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("tag", "the following arguments are required: RUN. See gsolve tag --help"),
     ],
 )
-def test_bad_input_gets_one_line(
-    command: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_gets_one_line(command: str, message: str, capsys: Any) -> None:
     assert main(command.split()) == 2
     error = capsys.readouterr().err
     assert message in error

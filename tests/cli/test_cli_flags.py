@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -197,9 +198,7 @@ def under_agent(*words: str) -> Args:
     return args
 
 
-def test_parameters_of_the_agent_are_fields(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parameters_of_the_agent_are_fields(tmp_path: Path, monkeypatch: Any) -> None:
     path = tmp_path / "config-abc.yaml"
     path.write_text(
         "wandb_version: 1\npolicy_lr: {value: {start: 0.01, end: 0.0}}\nn_epochs: {value: 4}\n"

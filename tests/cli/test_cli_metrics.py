@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,9 +76,7 @@ def test_csv_of_a_run(run: Run, capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert "cannot write the CSV file no/such/folder.csv" in capsys.readouterr().err
 
 
-def test_a_run_without_metrics_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_without_metrics_says_so(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     Run.create("env_id: X\n", {"env_id": "X", "algo_id": "ppo"}, tmp_path / "runs")
     assert main(["run", "@last", "--csv"]) == 2

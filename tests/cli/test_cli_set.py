@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,7 @@ def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subpro
     process.communicate()
 
 
-def test_a_running_training_is_changed(
-    training: subprocess.Popen[bytes], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_running_training_is_changed(training: subprocess.Popen[bytes], capsys: Any) -> None:
     assert main(["set", "long", "policy_lr=1e-4", "--runs-dir", "runs", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["applied"]

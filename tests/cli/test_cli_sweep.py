@@ -102,9 +102,7 @@ def test_dry_run_of_a_wandb_file(runs: Path, capsys: pytest.CaptureFixture[str])
         (["sweep", "CartPole-v1:ppo", "--resume", "@last"], "keeps what it searches"),
     ],
 )
-def test_mistakes_are_one_line(
-    words: list[str], message: str, runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mistakes_are_one_line(words: list[str], message: str, runs: Path, capsys: Any) -> None:
     code, _, err = gsolve(capsys, *words)
     assert code == 2
     assert message in err
@@ -136,9 +134,7 @@ def test_from_python(runs: Path) -> None:
     assert gs.sweep(resume="@last").rows() == found.rows()
 
 
-def test_where_trials_train(
-    runs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_trials_train(runs: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, err = gsolve(capsys, *START, "--backend", "rey")
     assert code == 2
     assert "Did you mean ray" in err

@@ -143,9 +143,7 @@ def test_a_signature_cannot_be_taken_from_another_run(module: Path) -> None:
     assert machine.signature("x", []) is None
 
 
-def test_without_a_home_folder_nothing_is_trusted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_home_folder_nothing_is_trusted(tmp_path: Path, monkeypatch: Any) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
     assert machine.signature("x", ["a"]) is None

@@ -70,9 +70,7 @@ def test_changes_are_in_force_and_told(run: gs.Run, capsys: pytest.CaptureFixtur
         (("other",), "expected one run, got @last, other"),
     ],
 )
-def test_bad_flags_are_one_line(
-    flags: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_flags_are_one_line(flags: tuple[str, ...], message: str, capsys: Any) -> None:
     assert main(["eval", "@last", *flags]) == 2
     error = capsys.readouterr().err
     assert message in error

@@ -245,7 +245,7 @@ def test_other_machines_always_need_the_token(root: Path) -> None:
         (["--max-trainings", "0"], "at least 1"),
         (["--max-env-steps", "many"], "1e6"),
         (["--max-wall-time", "soon"], "90s"),
-        (["--http", "--port", "99999"], "cannot serve"),
+        (["--http", "--port", "99999"], "cannot listen"),
         (["--htpp"], "--http"),
     ],
 )
