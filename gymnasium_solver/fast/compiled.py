@@ -31,12 +31,7 @@ class CompiledForward:
     """`mode` is None until the first call decides it."""
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        module: nn.Module,
-        *,
-        wanted: bool,
-        n_numbers: int = 0,
+        self, function: Callable[..., Any], module: nn.Module, *, wanted: bool, n_numbers: int = 0
     ):
         """The function takes trees of tensors, and returns one tensor or several. If `n_numbers` is
         not 0, its last argument is a list of that many scalar tensors; call it by `on` then."""

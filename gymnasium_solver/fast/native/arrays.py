@@ -116,8 +116,7 @@ class Array(NamedTuple):
 
 def permuted(array: Array, order: Sequence[int]) -> Array:
     return array._replace(
-        shape=tuple(array.shape[i] for i in order),
-        strides=tuple(array.strides[i] for i in order),
+        shape=tuple(array.shape[i] for i in order), strides=tuple(array.strides[i] for i in order)
     )
 
 

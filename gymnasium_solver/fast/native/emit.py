@@ -5,14 +5,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from gymnasium_solver.fast.native.arrays import (
-    C_BYTES,
-    ONE,
-    ZERO,
-    Shape,
-    Storage,
-    contiguous,
-)
+from gymnasium_solver.fast.native.arrays import C_BYTES, ONE, ZERO, Shape, Storage, contiguous
 from gymnasium_solver.fast.native.functions import Functions
 from gymnasium_solver.fast.native.kernels import (
     BatchSum,

@@ -15,11 +15,7 @@ class NativeForward:
     acting calls this once a step, with a few rows."""
 
     def __init__(
-        self,
-        tape: Tape,
-        constants: Sequence[Tensor],
-        columns: Sequence[Tensor],
-        n_numbers: int = 0,
+        self, tape: Tape, constants: Sequence[Tensor], columns: Sequence[Tensor], n_numbers: int = 0
     ):
         try:
             self.program = Program(tape, (), constants, columns, n_numbers)

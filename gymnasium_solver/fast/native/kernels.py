@@ -4,13 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gymnasium_solver.fast.native.arrays import (
-    Array,
-    Extent,
-    Shape,
-    Storage,
-    size_of,
-)
+from gymnasium_solver.fast.native.arrays import Array, Extent, Shape, Storage, size_of
 from gymnasium_solver.fast.native.pointwise import Operand
 
 UNROLLED = 8  # longest reduction over a dimension that is written out

@@ -17,11 +17,7 @@ from gymnasium_solver.fast.native.arrays import (
 )
 from gymnasium_solver.fast.native.builder import aligned
 from gymnasium_solver.fast.native.gates import join_gates
-from gymnasium_solver.fast.native.kernels import (
-    Local,
-    Lowered,
-    Value,
-)
+from gymnasium_solver.fast.native.kernels import Local, Lowered, Value
 from gymnasium_solver.fast.native.levels import When
 from gymnasium_solver.fast.native.moves import move
 from gymnasium_solver.fast.native.pointwise import BUILD

@@ -2,18 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from gymnasium_solver.fast.native.arrays import (
-    C_BYTES,
-    Storage,
-)
-from gymnasium_solver.fast.native.kernels import (
-    Kernel,
-    Loop,
-    Lowered,
-    Matmul,
-    Pack,
-    Section,
-)
+from gymnasium_solver.fast.native.arrays import C_BYTES, Storage
+from gymnasium_solver.fast.native.kernels import Kernel, Loop, Lowered, Matmul, Pack, Section
 
 LINE = 64  # bytes of a cache line
 

@@ -2,19 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from gymnasium_solver.fast.native.arrays import (
-    ONE,
-    ZERO,
-    Array,
-    Extent,
-    Shape,
-)
-from gymnasium_solver.fast.native.kernels import (
-    Load,
-    Loop,
-    Reduce,
-    is_short,
-)
+from gymnasium_solver.fast.native.arrays import ONE, ZERO, Array, Extent, Shape
+from gymnasium_solver.fast.native.kernels import Load, Loop, Reduce, is_short
 
 SHORT = 16  # an inner loop shorter than this is not worth a vector
 
@@ -90,10 +79,7 @@ def reduction(item: Reduce, nest: Nest) -> list[str]:
     nested = " ".join(loops[:-1])
     if item.kind == "sum":
         pragma = f'_Pragma("omp simd reduction(+ : {name})")'
-        return [
-            f"{ctype} {name} = 0;",
-            f"{nested} {pragma} {loops[-1]} {name} += {element};",
-        ]
+        return [f"{ctype} {name} = 0;", f"{nested} {pragma} {loops[-1]} {name} += {element};"]
     first = f"{start}[{base}]"
     if item.kind == "argmax":
         (size,) = item.sizes

@@ -18,12 +18,7 @@ from gymnasium_solver.fast.native.arrays import (
     size_of,
 )
 from gymnasium_solver.fast.native.builder import Builder, aligned
-from gymnasium_solver.fast.native.kernels import (
-    Constant,
-    Local,
-    Value,
-    literal,
-)
+from gymnasium_solver.fast.native.kernels import Constant, Local, Value, literal
 from gymnasium_solver.fast.native.pointwise import Operand
 from gymnasium_solver.fast.tape import Call, Unsupported
 
