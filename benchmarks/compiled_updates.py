@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.fast.native.build import can_compile
-from gymnasium_solver.fast.native.gradient import NativeGradient
-from gymnasium_solver.fast.native.program import set_threads
+from gymnasium_solver.fast.native.program import NativeGradient, set_threads
 
 REPEATS = 300
 

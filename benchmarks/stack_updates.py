@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver.fast.forward import Inference
 from gymnasium_solver.fast.optimizer import FlatOptimizer, Group
-from gymnasium_solver.fast.recorded import Inference, LossGradient
+from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.fast.stacked import Gradients, Inferences
 
 

@@ -30,12 +30,12 @@ from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.fast.compiled import CompiledForward
+from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.descent import Descent, Loss
 from gymnasium_solver.fast.execution import Execution, Work, planned_work
+from gymnasium_solver.fast.forward import CompiledForward
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, Ema, FlatOptimizer, Group, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient
-from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.fast.torch_optimizer import TorchOptimizer
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.init import reinitialise

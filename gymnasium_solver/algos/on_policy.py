@@ -24,8 +24,8 @@ from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import Cut
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.descent import Descent, Part
-from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.branches import VALUE
 from gymnasium_solver.nets.encoder import in_chunks

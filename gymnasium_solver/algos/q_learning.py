@@ -16,8 +16,8 @@ from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import sequence_cut
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.descent import Part
-from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.recurrent import Recurrence

@@ -10,6 +10,14 @@ captures the same code that runs without it, and the results are the same.
 A graph reads and writes fixed addresses: inputs are copied to them, and everything else that the
 function reads (weights) or writes (moments) must stay in place. A graph is valid for one set of
 shapes. Each set gets its own graph after a few eager warm-up calls.
+
+    staging = Staging(arrays, device)         # shapes and types of the arrays
+    staging.upload(arrays)                    # all in one transfer; the host does not wait
+    function(staging.tensors)                 # views of the places, always the same memory
+
+A transfer of a few kilobytes takes about ten microseconds, whatever its size, so ten arrays in one
+transfer take a tenth of the time. A forward pass of host arrays (`GraphedForward`) has its copies
+in the graph: launched one by one, they take the host longer than the network.
 """
 
 import gc
@@ -19,6 +27,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -129,3 +138,110 @@ def _captured(function: Function, inputs: Sequence[Tensor]) -> Capture:
     with capturing(graph):
         outputs = function(places)
     return Capture(graph, places, outputs)
+
+
+ALIGNMENT = 64  # bytes, enough for every type and for vector loads
+N_BUFFERS = 4
+
+
+class Staging:
+    def __init__(self, examples: Sequence[np.ndarray], device: torch.device):
+        starts = np.cumsum([0, *(-(-a.nbytes // ALIGNMENT) * ALIGNMENT for a in examples)])
+        n_bytes = max(int(starts[-1]), ALIGNMENT)
+        is_cuda = device.type == "cuda"
+        self._place = torch.zeros(n_bytes, dtype=torch.uint8, device=device)
+        self._buffers = [
+            torch.zeros(n_bytes, dtype=torch.uint8, pin_memory=is_cuda) for _ in range(N_BUFFERS)
+        ]
+        self._stream = torch.cuda.current_stream(device) if is_cuda else None
+        self._events = [torch.cuda.Event() if is_cuda else None for _ in range(N_BUFFERS)]
+        self._turn = 0
+        bounds = [(int(start), a.nbytes) for start, a in zip(starts, examples, strict=False)]
+        self._views = [
+            [
+                buffer.numpy()[start : start + size].view(a.dtype).reshape(a.shape)
+                for (start, size), a in zip(bounds, examples, strict=True)
+            ]
+            for buffer in self._buffers
+        ]
+        self.tensors: list[Tensor] = [
+            self._place[start : start + size].view(torch.from_numpy(a[:0]).dtype).view(a.shape)
+            for (start, size), a in zip(bounds, map(np.atleast_1d, examples), strict=True)
+        ]
+
+    def upload(self, arrays: Sequence[np.ndarray]) -> None:
+        """Copy arrays with the shapes and types of the examples to the GPU."""
+        turn = self._turn
+        self._turn = (turn + 1) % N_BUFFERS
+        event = self._events[turn]
+        if event is not None:
+            event.synchronize()  # the copy of N_BUFFERS uploads ago: finished long since
+        for view, array in zip(self._views[turn], arrays, strict=True):
+            view[...] = array
+        self._place.copy_(self._buffers[turn], non_blocking=True)
+        if event is not None:
+            event.record(self._stream)
+
+
+def on_device(array: np.ndarray | Tensor, device: torch.device) -> Tensor:
+    """An array as a tensor on the device; a tensor must already be there.
+
+    Copies to a GPU use pinned memory, so the host does not wait.
+    """
+    if isinstance(array, Tensor):
+        return array
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type == "cuda":
+        if torch.cuda.is_current_stream_capturing():
+            raise RuntimeError("the function copies data from the host")
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor if device.type == "cpu" else tensor.to(device)
+
+
+class _Capture(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    inputs: list[np.ndarray]  # pinned memory
+    outputs: list[np.ndarray]
+    held: list[Tensor]  # what the graph reads and writes
+
+
+class GraphedForward:
+    def __init__(self, function: Callable[[Sequence[Tensor]], list[Tensor]], device: torch.device):
+        self._function, self._device = function, device
+        self._stream = torch.cuda.current_stream(device)
+        self._graphed = Graphed(function)  # of tensors that are on the GPU already
+        self._captures = Captures[Sequence[np.ndarray], _Capture](self._captured)
+
+    @property
+    def failure(self) -> str | None:
+        """Why arrays are passed on without a graph."""
+        return self._captures.failure
+
+    def __call__(self, arrays: Sequence[np.ndarray | Tensor]) -> list[np.ndarray]:
+        if not all(isinstance(a, np.ndarray) for a in arrays):
+            columns = [on_device(a, self._device) for a in arrays]
+            return [output.cpu().numpy() for output in self._graphed(columns)]
+        given: list[np.ndarray] = list(arrays)  # type: ignore[arg-type]
+        capture = self._captures(tuple((a.shape, a.dtype) for a in given), given)
+        if capture is None:
+            columns = [on_device(a, self._device) for a in given]
+            return [output.cpu().numpy() for output in self._function(columns)]
+        for place, array in zip(capture.inputs, given, strict=True):
+            place[...] = array
+        capture.graph.replay()
+        self._stream.synchronize()
+        return [output.copy() for output in capture.outputs]
+
+    def _captured(self, arrays: Sequence[np.ndarray]) -> _Capture:
+        outputs = self._function([on_device(a, self._device) for a in arrays])
+        given = [torch.from_numpy(np.ascontiguousarray(a)).pin_memory() for a in arrays]
+        found = [torch.empty_like(o, device="cpu", pin_memory=True) for o in outputs]
+        places = [torch.empty_like(a, device=self._device) for a in given]
+        graph = torch.cuda.CUDAGraph()
+        with capturing(graph):
+            for place, source in zip(places, given, strict=True):
+                place.copy_(source, non_blocking=True)
+            for target, output in zip(found, self._function(places), strict=True):
+                target.copy_(output, non_blocking=True)
+        held = [*given, *places, *found]
+        return _Capture(graph, [a.numpy() for a in given], [o.numpy() for o in found], held)

@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.optimizer import FlatOptimizer, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient, Mode
 from gymnasium_solver.fast.stacked_descent import Asked, can_descend_together
-from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.lanes import current_lane
 from gymnasium_solver.timing import OFF, Timer
 from gymnasium_solver.tree import leaves_of, map_tree

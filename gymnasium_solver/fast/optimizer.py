@@ -9,7 +9,7 @@ Clipping and the update operate on one tensor instead of a dozen. For small netw
 of the time, which is dispatch, not arithmetic. The parameters of the modules are views of the
 vector. What a group declares (rule, learning-rate scale, decay, adaptive clipping, unit rows,
 bounds, target network) is data, so that every executor does it: torch here, C in
-fast/native/step.py, CUDA graphs, and stacked learners (fast/stacked_descent.py).
+fast/native/program.py, CUDA graphs, and stacked learners (fast/stacked_descent.py).
 
 The update rules are those of torch.optim, up to rounding (verified by a test). torch.optim itself
 is not used: creating an optimiser imports torch's compiler, which adds more than a second to every

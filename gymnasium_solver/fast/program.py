@@ -25,9 +25,8 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver import tree
-from gymnasium_solver.fast.cuda_graph import MAX_GRAPHS, N_PLAIN_CALLS, capturing, inlined
+from gymnasium_solver.fast.cuda_graph import MAX_GRAPHS, N_PLAIN_CALLS, Staging, capturing, inlined
 from gymnasium_solver.fast.descent import Descent
-from gymnasium_solver.fast.staging import Staging
 from gymnasium_solver.timing import OFF, Timer
 
 Hp = Mapping[str, Any]

@@ -8,8 +8,7 @@ becomes a Python function on NumPy arrays (fast/aten.py):
     gradient = LossGradient(loss, params, record=True, constants=target_params)
     flat_grad, *outputs = gradient(batch, coefficients)
 
-    infer = Inference(network, module, record=True)
-    outputs = infer(obs)                            # arrays in, an array out, no gradients
+Forward passes are in fast/forward.py.
 
 Values that change between calls are handled as follows. `params` and `constants` are read in place
 and may change there (constants are not differentiated). The batch (a tree of tensors, see tree.py)
@@ -26,25 +25,21 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gymnasium_solver import tree
 from gymnasium_solver.fast.aten import FUSED
 from gymnasium_solver.fast.cuda_graph import Graphed, is_inlined
-from gymnasium_solver.fast.forward_graph import GraphedForward
+from gymnasium_solver.fast.cuda_graph import on_device as on_device
 from gymnasium_solver.fast.native.build import can_compile
-from gymnasium_solver.fast.native.gradient import NativeGradient
+from gymnasium_solver.fast.native.program import NativeGradient
 from gymnasium_solver.fast.numpy_program import (
     Coefficients,
-    Forward,
     Gradient,
-    bind_forward,
     bind_gradient,
 )
 from gymnasium_solver.fast.optimizer import FlatOptimizer
-from gymnasium_solver.fast.staging import on_device as on_device
 from gymnasium_solver.fast.tape import Loss, Tape, Unsupported, generalise, simplified, write
 from gymnasium_solver.lanes import lane_for
 
@@ -55,6 +50,7 @@ TreeLoss = Callable[[Any, Sequence[Tensor]], tuple[Tensor, Sequence[Tensor]]]
 Mode = Literal["compiled", "recorded", "graph", "torch"]
 Form = Literal["compiled", "recorded"]
 PROBE_SIZES = (61, 67)
+NOT_RECORDED = (Unsupported, TypeError, ValueError, IndexError, RuntimeError)
 N_CHECKS = 4
 
 
@@ -230,42 +226,40 @@ def record_gradient(
     """
     if any(not t.is_cpu for t in (*params, *batch, *constants)) or len(batch[0]) == 0:
         return None
-    inputs = {"p": params, "k": constants, "c": [torch.tensor(float(c)) for c in coefficients]}
     try:
-        one, two = (write(loss, inputs | {"b": resized(batch, n)}) for n in PROBE_SIZES)
-        tape = generalise(one, two, PROBE_SIZES)
+        tape = record(loss, batch, coefficients, params, constants)
     except Unsupported:
         return None
-    for bind in (_compiled, _of_numpy_calls)[form != "compiled" :]:
+    for is_compiled in (True, False)[form != "compiled" :]:
         try:
-            gradient = bind(tape, params, constants, batch, len(coefficients))
+            gradient: Gradient
+            if is_compiled:
+                n = len(coefficients)
+                gradient = NativeGradient(simplified(tape, ()), params, constants, batch, n)
+            else:
+                sizes = len(batch), len(coefficients)
+                gradient = bind_gradient(simplified(tape, FUSED), params, constants, *sizes)
             if not check or _agrees(gradient, loss, params, batch, coefficients):
                 return gradient
         except Unsupported as error:
             log.info("not in this form: %s", error)
-        except (TypeError, ValueError, IndexError, RuntimeError):
+        except NOT_RECORDED:
             pass  # an operation was called in a way that its NumPy version does not support
     return None
 
 
-def _compiled(
-    tape: Tape,
-    params: Sequence[Tensor],
-    constants: Sequence[Tensor],
+def record(
+    loss: Loss,
     batch: Sequence[Tensor],
-    n_coefficients: int,
-) -> Gradient:
-    return NativeGradient(simplified(tape, ()), params, constants, batch, n_coefficients)
-
-
-def _of_numpy_calls(
-    tape: Tape,
-    params: Sequence[Tensor],
-    constants: Sequence[Tensor],
-    batch: Sequence[Tensor],
-    n_coefficients: int,
-) -> Gradient:
-    return bind_gradient(simplified(tape, FUSED), params, constants, len(batch), n_coefficients)
+    coefficients: Coefficients = (),
+    params: Sequence[Tensor] = (),
+    constants: Sequence[Tensor] = (),
+) -> Tape:
+    """The tape of a loss, for every batch size."""
+    scalars = [torch.tensor(float(c)) for c in coefficients]
+    given = {"p": params, "k": constants, "c": scalars}
+    one, two = (write(loss, given | {"b": resized(batch, n)}) for n in PROBE_SIZES)
+    return generalise(one, two, PROBE_SIZES)
 
 
 def resized(batch: Sequence[Tensor], n: int) -> list[Tensor]:
@@ -300,95 +294,3 @@ def is_close(a: Tensor, b: Tensor) -> bool:
         return False
     a, b = a.float(), b.float()
     return torch.allclose(a, b, rtol=1e-3, atol=1e-5 * (1 + float(b.abs().max())))
-
-
-# -- forward passes ---------------------------------------------------------------------------
-
-
-class Inference:
-    """A forward pass for acting: arrays in, arrays out, without gradients.
-
-    On the CPU a recorded NumPy program if `record` is set, on a GPU a CUDA graph, otherwise torch.
-    The function takes trees of tensors and returns one tensor or a list of them.
-    """
-
-    def __init__(self, function: Callable[..., Any], module: nn.Module, *, record: bool):
-        self.function, self.module = function, module
-        self.name = getattr(function, "__qualname__", "")  # the same for other learners
-        self.records = record
-        self._program: Forward | None = None
-        self._structure: tree.Structure = None
-        self._on_gpu: GraphedForward | None = None
-        self._first = next(module.parameters(), None)
-        self._is_cuda = self._first is not None and self._first.is_cuda
-        self._address: int | None = None
-
-    def __call__(self, *inputs: Any) -> Any:
-        """One array, or a list of them if the function returns several tensors."""
-        # On a CPU a forward pass takes less time than meeting the others.
-        lane = lane_for("inference") if self._is_cuda else None
-        if lane is None:
-            outputs = self.alone(inputs)
-        else:
-            outputs = lane.together("inference", (self, inputs))
-        return outputs[0] if len(outputs) == 1 else outputs
-
-    def alone(self, inputs: tuple[Any, ...]) -> list[np.ndarray]:
-        """The same, not together with other networks (fast/stacked.py)."""
-        if self.records:
-            if self._address != self.weights_address():
-                self._program = self._recorded_program(inputs)
-                self._address = self.weights_address()
-            if self._program is not None:
-                with np.errstate(all="ignore"):  # as in torch: non-finite values are detected later
-                    return self._program(tree.leaves_of(inputs))
-        return self._by_torch(inputs)
-
-    def weights_address(self) -> int:
-        """Changes when the parameters are moved, which makes views of them stale."""
-        return 0 if self._first is None else self._first.data_ptr()
-
-    def _recorded_program(self, inputs: tuple[Any, ...]) -> Forward | None:
-        constants = [*self.module.parameters(), *self.module.buffers()]
-        self._structure = tree.structure_of(inputs)
-        columns = [torch.from_numpy(np.asarray(leaf)) for leaf in tree.leaves_of(inputs)]
-        if any(not t.is_cpu for t in constants):
-            return None
-        try:
-            given = {"p": [], "k": constants, "c": []}
-            one, two = (
-                write(self._as_loss, given | {"b": resized(columns, n)}) for n in PROBE_SIZES
-            )
-            tape = simplified(generalise(one, two, PROBE_SIZES), FUSED)
-            program = bind_forward(tape, constants, len(columns))
-            expected = self._by_torch(inputs)
-            got = program(tree.leaves_of(inputs))
-        except (Unsupported, TypeError, ValueError, IndexError, RuntimeError):
-            return None
-        agrees = all(
-            is_close(torch.as_tensor(a), torch.as_tensor(b))
-            for a, b in zip(got, expected, strict=True)
-        )
-        return program if agrees else None
-
-    def _as_loss(
-        self, columns: Sequence[Tensor], coefficients: Sequence[Tensor]
-    ) -> tuple[None, Sequence[Tensor]]:
-        return None, self._outputs(columns)
-
-    def _outputs(self, columns: Sequence[Tensor]) -> list[Tensor]:
-        outputs = self.function(*tree.unflatten(self._structure, columns))
-        return [outputs] if isinstance(outputs, Tensor) else list(outputs)
-
-    @torch.no_grad()
-    def _by_torch(self, inputs: tuple[Any, ...]) -> list[np.ndarray]:
-        if self._structure is None:
-            self._structure = tree.structure_of(inputs)
-        device = torch.device("cpu") if self._first is None else self._first.device
-        leaves = tree.leaves_of(inputs)
-        if device.type == "cuda":
-            if self._on_gpu is None:
-                self._on_gpu = GraphedForward(self._outputs, device)
-            return self._on_gpu(leaves)
-        columns = [on_device(leaf, device) for leaf in leaves]
-        return [output.cpu().numpy() for output in self._outputs(columns)]

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gymnasium_solver import tree
-from gymnasium_solver.fast.recorded import Inference, LossGradient, eager, is_close
+from gymnasium_solver.fast.forward import Inference
+from gymnasium_solver.fast.recorded import LossGradient, eager, is_close
 
 # Gradients in one program on a CPU: of fewer learners, calls cost as much as they save; of more,
 # arithmetic outweighs the calls.

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver import tree
-from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, capturing
+from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, Staging, capturing
 from gymnasium_solver.fast.optimizer import (
     FlatOptimizer,
     Optimizer,
@@ -33,7 +33,6 @@ from gymnasium_solver.fast.optimizer import (
 )
 from gymnasium_solver.fast.recorded import LossGradient, eager, is_close
 from gymnasium_solver.fast.stacked import Rows, flat_of, stacked_loss
-from gymnasium_solver.fast.staging import Staging
 
 STEPS_A_TRANSFER = 32  # minibatches whose rows are uploaded together
 

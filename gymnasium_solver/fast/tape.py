@@ -266,7 +266,7 @@ def _merged(a: Any, b: Any, sizes: tuple[int, int]) -> Any:
 def simplified(tape: Tape, fusible: Collection[tuple[str, str]]) -> Tape:
     """Keep each distinct and needed operation once; fuse the pairs of names in `fusible` to
     "a+b"."""
-    return _fused(_needed(_distinct(tape)), fusible)
+    return _fused(needed(_distinct(tape)), fusible)
 
 
 def _distinct(tape: Tape) -> Tape:
@@ -274,8 +274,13 @@ def _distinct(tape: Tape) -> Tape:
     seen: dict[str, str] = {}
     transposed: dict[Ref, Ref] = {}
     calls = []
+
+    def named(ref: Ref) -> Ref:
+        found = alias.get(ref.variable, ref)
+        return found if ref.index is None else Ref(found.variable, ref.index)
+
     for call in tape.calls:
-        call = call._replace(args=_renamed(call.args, alias), kwargs=_renamed(call.kwargs, alias))
+        call = call._replace(args=map_refs(call.args, named), kwargs=map_refs(call.kwargs, named))
         variable = seen.setdefault(repr(call[:3]), call.variable)
         if call.name == "detach.default":
             alias[call.variable] = call.args[0]
@@ -287,18 +292,19 @@ def _distinct(tape: Tape) -> Tape:
             calls.append(call)
             if call.name == "t.default":
                 transposed[Ref(call.variable)] = call.args[0]
-    grads, outputs = _renamed(tape.grads, alias), _renamed(tape.outputs, alias)
+    grads, outputs = map_refs(tape.grads, named), map_refs(tape.outputs, named)
     return tape._replace(calls=calls, grads=grads, outputs=outputs)
 
 
-def _needed(tape: Tape) -> Tape:
-    needed = {ref.variable for ref in (*tape.grads, *tape.outputs)}
+def needed(tape: Tape) -> Tape:
+    """Without the operations whose results nothing reads."""
+    read = {ref.variable for ref in (*tape.grads, *tape.outputs)}
     calls: list[Call] = []
     for call in reversed(tape.calls):
-        if call.variable in needed:
-            needed |= {ref.variable for ref in refs_in(call)}
-            calls.insert(0, call)
-    return tape._replace(calls=calls)
+        if call.variable in read:
+            read |= {ref.variable for ref in refs_in(call)}
+            calls.append(call)
+    return tape._replace(calls=calls[::-1])
 
 
 def _fused(tape: Tape, fusible: Collection[tuple[str, str]]) -> Tape:
@@ -327,12 +333,10 @@ def refs_in(value: Any) -> list[Ref]:
     return [value] if isinstance(value, Ref) else []
 
 
-def _renamed(value: Any, alias: dict[str, Ref]) -> Any:
+def map_refs(value: Any, change: Callable[[Ref], Ref]) -> Any:
+    """Lists and dicts with other values in place of theirs."""
     if isinstance(value, list):
-        return [_renamed(v, alias) for v in value]
+        return [map_refs(v, change) for v in value]
     if isinstance(value, dict):
-        return {key: _renamed(v, alias) for key, v in value.items()}
-    if isinstance(value, Ref) and value.variable in alias:
-        target = alias[value.variable]
-        return target if value.index is None else Ref(target.variable, value.index)
-    return value
+        return {key: map_refs(v, change) for key, v in value.items()}
+    return change(value) if isinstance(value, Ref) else value

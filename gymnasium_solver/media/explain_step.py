@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.fast.recorded import on_device
+from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.media.drawing import (
     Group,
     group_pictures,

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from gymnasium_solver.fast.compiled import CompiledForward
-from gymnasium_solver.fast.recorded import Inference, on_device
+from gymnasium_solver.fast.cuda_graph import on_device
+from gymnasium_solver.fast.forward import CompiledForward, Inference
 from gymnasium_solver.nets.actor_critics import LOG_STD_MAX, LOG_STD_MIN, ActorCritics
 from gymnasium_solver.policies.noise import Noise, StateNoise
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Outlook, Policy

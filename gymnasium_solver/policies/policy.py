@@ -26,10 +26,9 @@ from torch import Tensor
 
 from gymnasium_solver.envs.as_gymnasium import Applied, Treatment, is_observed_now
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.fast.compiled import CompiledForward
-from gymnasium_solver.fast.host_copy import HostCopy
-from gymnasium_solver.fast.native.forward import NativeForward
-from gymnasium_solver.fast.recorded import Inference, on_device
+from gymnasium_solver.fast.cuda_graph import on_device
+from gymnasium_solver.fast.forward import CompiledForward, HostCopy, Inference
+from gymnasium_solver.fast.native.program import NativeForward
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.sde import SdeHead
 from gymnasium_solver.policies.noise import StateNoise

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver.config.types import Exploration
-from gymnasium_solver.fast.compiled import CompiledForward
-from gymnasium_solver.fast.recorded import Inference
+from gymnasium_solver.fast.forward import CompiledForward, Inference
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Outlook, Policy
 from gymnasium_solver.spaces.actions import DiscreteActions

@@ -26,7 +26,7 @@ from gymnasium_solver.envs.spec import EnvSpec, task_rows
 from gymnasium_solver.envs.vector import CompiledEnvs, Engine, Step, Totals, VectorEnv
 from gymnasium_solver.envs.wrappers.rewards import EPISODE_PARTS
 from gymnasium_solver.errors import EnvError, Unsupported
-from gymnasium_solver.fast.native.forward import NativeForward
+from gymnasium_solver.fast.native.program import NativeForward
 from gymnasium_solver.fast.native.rollout import CompiledRows
 from gymnasium_solver.policies.policy import Acted, Policy
 from gymnasium_solver.spaces.observations import Obs, put_rows, take_rows
@@ -323,9 +323,9 @@ class Arrays:
 class CompiledCollector(Collector):
     """Collects from environments that step in C with a policy that acts in C.
 
-    A row is one call (fast/native/rollout.py) instead of a hundred of Python and NumPy, and it is the
-    row of a plain Collector, bit for bit. Where the policy or the environments are not compiled, or
-    a rollout may be cut short, this is a plain Collector.
+    A row is one call (fast/native/rollout.py) instead of a hundred of Python and NumPy, and it is
+    the row of a plain Collector, bit for bit. Where the policy or the environments are not
+    compiled, or a rollout may be cut short, this is a plain Collector.
     """
 
     _arrays: Arrays | None = None

@@ -12,8 +12,7 @@ from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import training_env
-from gymnasium_solver.fast.cuda_graph import N_PLAIN_CALLS, capturing
-from gymnasium_solver.fast.staging import N_BUFFERS, Staging
+from gymnasium_solver.fast.cuda_graph import N_BUFFERS, N_PLAIN_CALLS, Staging, capturing
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.epoch_metrics import Means

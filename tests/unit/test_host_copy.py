@@ -6,7 +6,7 @@ import torch
 from gymnasium import spaces
 
 from gymnasium_solver.config.schema import LearnerConfig
-from gymnasium_solver.fast.host_copy import MOST_WORK, HostCopy
+from gymnasium_solver.fast.forward import MOST_WORK, HostCopy
 from gymnasium_solver.fast.optimizer import flatten_parameters
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.network import network_for

@@ -10,8 +10,7 @@ from torch import Tensor
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.fast.native import build
 from gymnasium_solver.fast.native.build import can_compile
-from gymnasium_solver.fast.native.gradient import NativeGradient
-from gymnasium_solver.fast.native.program import set_threads
+from gymnasium_solver.fast.native.program import NativeGradient, set_threads
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, FlatOptimizer
 from gymnasium_solver.nets.heads import ScalarHead
 from tests.optimizers import flat_optimizer

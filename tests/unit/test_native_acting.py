@@ -9,7 +9,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.fast import compiled, execution, recorded
+from gymnasium_solver.errors import Unsupported
+from gymnasium_solver.fast import execution, forward, recorded
 from gymnasium_solver.fast.native import build
 from tests.unit.test_learner_state import (
     BOX,
@@ -174,7 +175,7 @@ def test_a_run_of_an_older_version_goes_on_without_compiled_passes() -> None:
 
 
 def test_without_a_compiler_it_acts_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (execution, recorded, compiled):
+    for module in (execution, recorded, forward):
         monkeypatch.setattr(module, "can_compile", lambda: False)
     ours, plain = (agent_for("ppo", compile=c) for c in ("native", "numpy"))
     for agent in (ours, plain):
@@ -196,9 +197,9 @@ def test_without_a_compiler_it_acts_in_numpy(monkeypatch: pytest.MonkeyPatch) ->
 @needs_compiler
 def test_what_cannot_be_compiled_is_computed_in_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(*_: Any) -> None:
-        raise compiled.Unsupported("no C form")
+        raise Unsupported("no C form")
 
-    monkeypatch.setattr(compiled, "NativeForward", unsupported)
+    monkeypatch.setattr(forward, "NativeForward", unsupported)
     ours, plain = (agent_for("ppo", compile=c) for c in ("native", False))
     for seed in range(2):
         mine, other = (a.policy.sample(observations(seed), {}, FIRST) for a in (ours, plain))

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.fast.native.build import can_compile
-from gymnasium_solver.fast.native.gradient import NativeGradient
 from gymnasium_solver.fast.native.kernels import Matmul
+from gymnasium_solver.fast.native.program import NativeGradient
 
 pytestmark = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
 

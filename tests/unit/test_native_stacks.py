@@ -9,9 +9,9 @@ from torch import Tensor
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.native.emit import emit
-from gymnasium_solver.fast.native.gradient import NativeGradient
 from gymnasium_solver.fast.native.kernels import Matmul
 from gymnasium_solver.fast.native.lower import input_metas, lower
+from gymnasium_solver.fast.native.program import NativeGradient
 from gymnasium_solver.fast.tape import generalise, simplified, write
 from gymnasium_solver.nets.recurrent import RecurrentCore
 

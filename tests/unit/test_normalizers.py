@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.fast.recorded import Inference
+from gymnasium_solver.fast.forward import Inference
 from gymnasium_solver.nets.normalizer import ObsNormalizer, RewardNormalizer, merge_moments
 
 UNBOUNDED = np.array([[-np.inf] * 3, [np.inf] * 3])

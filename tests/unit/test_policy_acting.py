@@ -13,7 +13,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.fast.recorded import Inference
+from gymnasium_solver.fast.forward import Inference
 from gymnasium_solver.nets.actor_critic import ActorCritic, Recurrence
 from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.blocks import ACTIVATIONS

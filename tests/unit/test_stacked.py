@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.fast.recorded import Inference
+from gymnasium_solver.fast.forward import Inference
 from gymnasium_solver.nets.blocks import Blocks, StackedLinear, StackedMLP
 from gymnasium_solver.nets.renorm import EPSILON, MOMENTUM, BatchRenorm, take_moments, train_pass
 

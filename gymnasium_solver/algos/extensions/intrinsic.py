@@ -23,9 +23,9 @@ from gymnasium_solver.data.novelty import (
     columns,
 )
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.optimizer import FlatOptimizer, Group
-from gymnasium_solver.fast.staging import on_device
 from gymnasium_solver.nets.blocks import HIDDEN_GAIN, Blocks, linear
 from gymnasium_solver.nets.encoder import ObsEncoder, in_chunks
 from gymnasium_solver.nets.features import Features

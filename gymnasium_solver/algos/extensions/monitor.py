@@ -20,7 +20,7 @@ from torch import Tensor
 from gymnasium_solver.algos.extensions.extension import Extension
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.staging import on_device
+from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.nets.describe import use_network
 from gymnasium_solver.spaces.observations import map_obs
 from gymnasium_solver.tree import map_tree

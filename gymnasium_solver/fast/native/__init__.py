@@ -1,30 +1,22 @@
 """Compiled programs: a recorded tape (fast/tape.py) as C, compiled by the system's C compiler.
 
-    split.py      composite operations as simpler ones
+    schedule.py   composite operations as simpler ones, and when each of them runs
     arrays.py     places in memory, shapes and strides that depend on the number of samples
-    levels.py     when each operation runs: once, or in a pass over the samples
     kernels.py    what a program is made of: loops, products, sums over samples
     builder.py    values of the tape, and the loops that compute them
     pointwise.py  elementwise operations as C expressions
     views.py      constants, views and joined arrays
     products.py   reductions, indices and matrix products
-    gates.py      ReLU and its derivative inside the product before them
-    moves.py      parts of a stack, computed in their places
     lower.py      the tape as kernels, with all of these
-    memory.py     where values are in memory
-    nest.py       the C loops of a kernel
-    functions.py  kernels as C functions
+    memory.py     ReLU inside a product, parts of a stack in their places, offsets in memory
+    nest.py       the C loops of a kernel, and kernels as C functions
     emit.py       the C text
-    packing.py    matrices that are packed before the pass
     runtime.h     functions, before the generated text
     threads.c     a pool of threads
     optimizer.c   optimiser steps, and gradients with steps for each minibatch
     matmul.c      matrix products
     build.py      compiles it, and keeps the libraries in a cache
-    program.py    calls it from Python
-    gradient.py   as the gradient of a loss
-    forward.py    as a forward pass
-    step.py       as an optimiser
+    program.py    calls it from Python: gradients, optimiser steps, forward passes
     rollout.py    rows of a rollout with compiled environments, and GAE, with rollout.c
     portable.py   a forward pass as plain C99 text, for `gsolve export --format c`
 

@@ -32,9 +32,8 @@ from gymnasium_solver.fast.native.kernels import (
     Variable,
     literal,
 )
-from gymnasium_solver.fast.native.levels import schedule
 from gymnasium_solver.fast.native.pointwise import Operand
-from gymnasium_solver.fast.native.split import split
+from gymnasium_solver.fast.native.schedule import schedule, split
 from gymnasium_solver.fast.tape import Call, Meta, Ref, Size, Tape, Unsupported, refs_in
 
 
@@ -88,12 +87,12 @@ class Builder:
         home, later = {}, set()
         for call, when in zip(self.tape.calls, self.times, strict=True):
             home[call.variable] = when.level
-            for ref in _refs(call):
+            for ref in refs_in(call):
                 if when.is_rows and home.get(ref.variable, when.level) < when.level:
                     later.add(ref.variable)
         for call in reversed(self.tape.calls):
             if call.variable in later and call.name in _VIEWS:
-                later |= {ref.variable for ref in _refs(call)}
+                later |= {ref.variable for ref in refs_in(call)}
         return later
 
     def name(self) -> str:
@@ -250,10 +249,6 @@ _VIEWS = _RESHAPES | {
     "select.int", "unbind.int", "split.Tensor", "split_with_sizes.default", "alias.default",
     "lift_fresh.default", "squeeze.default", "squeeze.dims",
 }  # fmt: skip
-
-
-def _refs(call: Call) -> list[Ref]:
-    return refs_in([call.args, call.kwargs])
 
 
 def aligned(array: Array, shape: Shape) -> Shape:

@@ -16,12 +16,11 @@ from gymnasium_solver.fast.native.arrays import (
     size_of,
 )
 from gymnasium_solver.fast.native.builder import aligned
-from gymnasium_solver.fast.native.gates import join_gates
 from gymnasium_solver.fast.native.kernels import Local, Lowered, Value
-from gymnasium_solver.fast.native.levels import When
-from gymnasium_solver.fast.native.moves import move
+from gymnasium_solver.fast.native.memory import join_gates, move
 from gymnasium_solver.fast.native.pointwise import BUILD
 from gymnasium_solver.fast.native.products import Products
+from gymnasium_solver.fast.native.schedule import When
 from gymnasium_solver.fast.tape import Call, Meta, Ref, Rows, Tape, Unsupported
 
 

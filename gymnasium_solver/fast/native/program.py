@@ -1,9 +1,10 @@
-"""Compiled programs called from Python: gradients, forward passes and optimiser steps."""
+"""Compiled programs called from Python: the gradient of a loss with optimiser steps for the
+minibatches of a batch, and forward passes."""
 
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from ctypes import c_int64, c_void_p
+from ctypes import POINTER, c_double, c_int64, c_void_p
 from functools import partial
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from gymnasium_solver.fast.native.build import load_compiled
 from gymnasium_solver.fast.native.emit import Layout, emit
 from gymnasium_solver.fast.native.lower import Lowered, input_metas, lower
+from gymnasium_solver.fast.optimizer import FlatOptimizer, Group, tensor_bounds
 from gymnasium_solver.fast.tape import Tape, Unsupported
 
 LINE = 64
@@ -193,3 +195,247 @@ def _memory(n_bytes: int) -> Tensor:
     whole = torch.zeros(n_bytes + LINE, dtype=torch.uint8)
     start = -whole.data_ptr() % LINE
     return whole[start : start + n_bytes]
+
+
+KINDS = ["adam", "adamw", "laprop", "sgd", "rmsprop", "rmsprop_tf"]  # as in optimizer.c
+
+
+class GroupSettings(ctypes.Structure):
+    """As `Group` in optimizer.c."""
+
+    _fields_ = [
+        ("start", c_int64), ("stop", c_int64), ("kind", c_int64), ("ema_every", c_int64),
+        ("target", c_void_p), ("tensors", c_void_p), ("n_tensors", c_int64),
+        ("rows", c_void_p), ("n_rows", c_int64),
+        ("lr_scale", c_double), ("beta1", c_double), ("beta2", c_double), ("eps", c_double),
+        ("weight_decay", c_double), ("momentum", c_double), ("tau", c_double),
+        ("agc", c_double), ("low", c_double), ("high", c_double),
+    ]  # fmt: skip
+
+
+class Settings(ctypes.Structure):
+    """As `Optimizer` in optimizer.c."""
+
+    _fields_ = [
+        ("weights", c_void_p), ("mean", c_void_p), ("square", c_void_p),
+        ("groups", POINTER(GroupSettings)),
+        ("n_groups", c_int64), ("size", c_int64), ("n_steps", c_int64), ("threads", c_int64),
+        ("has_targets", c_int64), ("lr", c_double), ("max_norm", c_double), ("max_value", c_double),
+    ]  # fmt: skip
+
+
+class NativeOptimizer:
+    """Takes the steps of any optimiser; of the last ones it keeps what does not change."""
+
+    def __init__(self, compiled: ctypes.CDLL):
+        self._descend = compiled.descend
+        self._descend.argtypes, self._descend.restype = [c_void_p, c_void_p], c_double
+        self._known: dict[int, tuple[FlatOptimizer, Settings, Any]] = {}
+
+    def settings(self, optimizer: FlatOptimizer, lr: float) -> int:
+        """Address of the settings of the next steps."""
+        _, s, _ = self._known.get(id(optimizer)) or self._prepared(optimizer)
+        o = optimizer
+        s.n_steps, s.lr, s.threads = o.n_steps, lr, n_threads()
+        s.max_norm, s.max_value = o.max_grad_norm or 0.0, o.max_grad_value or 0.0
+        for i, g in enumerate(o.groups):
+            own = s.groups[i]
+            own.beta1, own.beta2, own.eps = g.beta1, g.beta2, g.eps
+            own.weight_decay, own.momentum = g.weight_decay, g.momentum
+            if g.ema is not None and g.ema.tau is not None:
+                own.tau = g.ema.tau
+        return ctypes.addressof(s)
+
+    def step(self, optimizer: FlatOptimizer, grad: Tensor, lr: float) -> Tensor:
+        """One step along a flat gradient; returns its norm before clipping."""
+        norm = self._descend(self.settings(optimizer, lr), grad.data_ptr())
+        optimizer.n_steps += 1
+        return torch.from_numpy(np.array(norm, np.float32))  # faster than torch.tensor
+
+    def _prepared(self, o: FlatOptimizer) -> tuple[FlatOptimizer, Settings, Any]:
+        groups = (GroupSettings * len(o.groups))()
+        held: list[Any] = [groups]
+        for own, group in zip(groups, o.groups, strict=True):
+            held += self._fill(own, group, o)
+        s = Settings()
+        s.weights, s.mean = o.flat.data_ptr(), o.mean.data_ptr()
+        s.square, s.size = o.mean_square.data_ptr(), o.flat.numel()
+        s.groups, s.n_groups = groups, len(groups)
+        s.has_targets = any(g.ema is not None and g.ema.tau is not None for g in o.groups)
+        self._known[id(o)] = (o, s, held)
+        return self._known[id(o)]
+
+    def _fill(self, own: GroupSettings, group: Group, o: FlatOptimizer) -> list[np.ndarray]:
+        """Set what does not change, and return the arrays that it points to."""
+        own.start, own.stop = group.start, group.stop
+        own.kind, own.lr_scale, own.agc = KINDS.index(group.kind), group.lr_scale, group.agc or 0.0
+        if group.ema is not None and group.ema.tau is not None:
+            own.target, own.ema_every = o.targets[group.name].flat.data_ptr(), group.ema.every
+        low, high = group.bounds
+        own.low, own.high = 1.0, 0.0  # none
+        if group.bounds != (None, None):
+            own.low = -math.inf if low is None else low
+            own.high = math.inf if high is None else high
+        starts = [*(start for start, _ in tensor_bounds(group)), group.stop]
+        tensors = np.array(starts, np.int64)
+        rows = np.array(
+            [
+                (start, math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+                for start, shape, axis in o.unit_rows.get(group.name, ())
+            ],
+            np.int64,
+        )
+        own.tensors, own.n_tensors = tensors.ctypes.data, len(tensors) - 1
+        own.rows, own.n_rows = rows.ctypes.data, len(rows)
+        return [tensors, rows]
+
+
+class NativeGradient:
+    def __init__(
+        self,
+        tape: Tape,
+        params: Sequence[Tensor],
+        constants: Sequence[Tensor],
+        batch: Sequence[Tensor],
+        n_coefficients: int,
+    ):
+        try:
+            self.program = Program(tape, params, constants, batch, n_coefficients)
+        except (AssertionError, AttributeError, KeyError) as error:
+            # Arguments that the C form does not expect; the NumPy form has torch's own kernels.
+            raise Unsupported(f"{type(error).__name__}: {error}") from error
+        self.optimizer = NativeOptimizer(self.program.compiled)
+        self._update = self.program.compiled.update
+        self._update.restype = c_int64
+        self._update.argtypes = [
+            c_void_p, c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_double,
+            c_void_p, c_int64,
+        ]  # fmt: skip
+
+    def __call__(
+        self, batch: Sequence[Tensor], coefficients: Sequence[float | Tensor]
+    ) -> list[Tensor]:
+        """The flat gradient (overwritten by the next call) and the further outputs."""
+        outputs = self.program.run(batch, coefficients)
+        return [self.program.grad, *outputs]
+
+    @property
+    def numbers(self) -> dict[int, int]:
+        """The outputs of the loss that are numbers, and where each stands in the program's."""
+        found = enumerate(self.program.lowered.outputs)
+        return {i: about[0] for i, (kind, about) in found if kind == "number" and not about[1]}
+
+    def descend(
+        self,
+        batch: Sequence[Tensor],
+        parts: Sequence[np.ndarray | None],
+        coefficients: Sequence[float | Tensor],
+        optimizer: FlatOptimizer,
+        lr: float,
+        limit: tuple[int, float] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """A gradient and an optimiser step for each part (indices of samples; None: all of them).
+
+        `limit` (i, x): stops before the step of a part whose i-th number exceeds x. Returns the
+        outputs that are numbers [steps, n] and the norms of the gradients [steps], the same bits as
+        one call after another; other outputs are lost.
+        """
+        program = self.program
+        n, whole = len(batch[0]), parts[0] is None
+        sizes = [n if part is None else len(part) for part in parts]
+        starts = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum(sizes, out=starts[1:])
+        index = None if whole else np.concatenate([p for p in parts if p is not None])
+        if index is not None:
+            index = np.ascontiguousarray(index, np.int64)
+        program.prepare(max(sizes))
+        held = program.set_columns(batch)
+        program.set_numbers(coefficients)
+        rows = program.set_row_outputs(max(sizes))
+        norms = torch.empty(len(parts))
+        values = torch.empty(len(parts), program.lowered.n_outputs)
+        places = list(self.numbers.values())
+        watched, most = (-1, 0.0) if limit is None else (places[limit[0]], limit[1])
+        done = self._update(
+            program.address, self.optimizer.settings(optimizer, lr), len(parts),
+            starts.ctypes.data, None if index is None else index.ctypes.data, norms.data_ptr(),
+            watched, most, values.data_ptr(), values.shape[1],
+        )  # fmt: skip
+        del held, rows
+        optimizer.n_steps += done
+        return values[:done, places], norms[:done]
+
+
+class NativeForward:
+    """Inputs and outputs have fixed places in memory as long as the number of rows stays the same:
+    acting calls this once a step, with a few rows."""
+
+    def __init__(
+        self, tape: Tape, constants: Sequence[Tensor], columns: Sequence[Tensor], n_numbers: int = 0
+    ):
+        try:
+            self.program = Program(tape, (), constants, columns, n_numbers)
+        except (AssertionError, AttributeError, KeyError) as error:
+            raise Unsupported(f"{type(error).__name__}: {error}") from error
+        self._columns = [(column.dtype, column.shape[1:]) for column in columns]
+        self._holds_weights = self._has_packed = False
+        self._n: int | None = None
+        self._given: list[np.ndarray] = []
+        self._found: list[np.ndarray] = []
+        self._run: Callable[[], None]
+
+    def __call__(self, columns: Sequence[np.ndarray]) -> list[np.ndarray]:
+        n = len(columns[0])
+        if n != self._n:
+            self._prepare(n)
+        for place, column in zip(self._given, columns, strict=True):
+            place[...] = column
+        self.program.call.again = self._has_packed
+        self._run()
+        self._has_packed = self._holds_weights
+        return [output.copy() for output in self._found]
+
+    def hold_weights(self, holds: bool) -> None:
+        """Whether the weights do not change from now on: they are packed at the next call only."""
+        self._holds_weights, self._has_packed = holds, False
+
+    def on(self, columns: Sequence[Tensor], numbers: Sequence[float] = ()) -> list[Tensor]:
+        """The same for any number of rows at each call, with numbers that the function takes too.
+        Columns are read where they are."""
+        self._n, self.program.call.again = None, 0
+        return self.program.run(columns, numbers)
+
+    # -- rows of a rollout, by rows.py -------------------------------------------------------
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.program.lowered.outputs)
+
+    @property
+    def entry(self) -> tuple[int, int, int]:
+        """Addresses: the C function, its argument, and in that whether the weights are packed."""
+        return self.program.entry
+
+    def pointers(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> tuple[list[int], list[int]]:
+        """Addresses of the pointers to a row of each; Unsupported if these arrays do not fit."""
+        rows = [torch.from_numpy(array[0]) for array in outputs]
+        given = [torch.from_numpy(array[0]) for array in inputs]
+        if [(row.dtype, row.shape[1:]) for row in given] != self._columns:
+            raise Unsupported("inputs of other types")
+        return self.program.pointers(rows)
+
+    def begin_rows(self, n: int) -> None:
+        """From now on C sets the pointers, for n rows at a time."""
+        self.program.prepare(n)
+
+    def end_rows(self) -> None:
+        self._n, self.program.call.again = None, 0
+
+    def _prepare(self, n: int) -> None:
+        places = [torch.empty((n, *shape), dtype=dtype) for dtype, shape in self._columns]
+        self._given = [place.numpy() for place in places]  # keeps their memory
+        self._run, outputs = self.program.bind(places)
+        self._found = [output.numpy() for output in outputs]
+        self._n, self._has_packed = n, False  # few rows need no packing

@@ -22,7 +22,7 @@ import numpy as np
 
 from gymnasium_solver.errors import Unsupported
 from gymnasium_solver.fast.native.build import ROLLOUT, CompiledEnvs, is_preferred, load_file
-from gymnasium_solver.fast.native.forward import NativeForward
+from gymnasium_solver.fast.native.program import NativeForward
 
 log = logging.getLogger(__name__)
 

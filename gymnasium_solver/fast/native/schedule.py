@@ -1,11 +1,31 @@
-"""Composite operations of a tape as simpler ones, which native/lower.py knows."""
+"""Composite operations of a tape as simpler ones, and when each of them runs.
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+A pass runs the operations on samples block by block. A sum over samples is complete after the pass,
+so an operation that reads it belongs to a later pass. Operations on values that do not depend on
+the sample run once, before the pass.
+
+Operations on samples run in the last pass possible: what is computed early would have to be kept
+for all samples.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
-from gymnasium_solver.fast.tape import Call, Meta, Ref, Rows, Size, Tape, Unsupported
+from gymnasium_solver.fast.native.arrays import extents, is_by_rows
+from gymnasium_solver.fast.tape import (
+    Call,
+    Meta,
+    Ref,
+    Rows,
+    Size,
+    Tape,
+    Unsupported,
+    map_refs,
+    needed,
+    refs_in,
+)
 
 Shape = tuple[int, ...]
 
@@ -15,6 +35,10 @@ class _Splitter:
         self.metas = metas
         self.calls: list[Call] = []
         self.alias: dict[Ref, Ref] = {}
+
+    def named(self, ref: Ref) -> Ref:
+        """The value that has replaced another."""
+        return self.alias.get(ref, ref)
 
     def shape(self, ref: Ref) -> Shape:
         shape = self.metas[ref].shape
@@ -152,7 +176,7 @@ def split(tape: Tape, inputs: dict[Ref, Meta]) -> tuple[Tape, dict[Ref, Meta]]:
     """The tape with composite operations replaced, and the shapes of all its values."""
     s = _Splitter(dict(inputs))
     for call in tape.calls:
-        args, kwargs = _renamed(call.args, s.alias), _renamed(call.kwargs, s.alias)
+        args, kwargs = map_refs(call.args, s.named), map_refs(call.kwargs, s.named)
         results = list(_refs(call))
         if call.name not in _SPLIT:
             s.calls.append(call._replace(args=args, kwargs=kwargs))
@@ -163,9 +187,8 @@ def split(tape: Tape, inputs: dict[Ref, Meta]) -> tuple[Tape, dict[Ref, Meta]]:
             s.alias[ref] = part
             if meta is not None and meta.dtype != torch.float32:
                 raise Unsupported(f"{call.name} of {meta.dtype}")
-    grads, outputs = (_renamed(list(refs), s.alias) for refs in (tape.grads, tape.outputs))
-    needed = _needed(s.calls, [*grads, *outputs])
-    return tape._replace(calls=needed, grads=grads, outputs=outputs), s.metas
+    grads, outputs = (map_refs(refs, s.named) for refs in (tape.grads, tape.outputs))
+    return needed(tape._replace(calls=s.calls, grads=grads, outputs=outputs)), s.metas
 
 
 def _refs(call: Call) -> Iterator[tuple[Ref, Meta | None]]:
@@ -177,28 +200,49 @@ def _refs(call: Call) -> Iterator[tuple[Ref, Meta | None]]:
         yield Ref(call.variable, i), meta
 
 
-def _needed(calls: Sequence[Call], wanted: Sequence[Ref]) -> list[Call]:
-    needed, kept = {ref.variable for ref in wanted}, []
-    for call in reversed(calls):
-        if call.variable in needed:
-            needed |= {ref.variable for ref in _refs_in([call.args, call.kwargs])}
-            kept.append(call)
-    return kept[::-1]
+SUMS = {"sum.dim_IntList", "sum.default", "mm.default", "bmm.default"}
 
 
-def _refs_in(value: Any) -> Iterator[Ref]:
-    if isinstance(value, Ref):
-        yield value
-    elif isinstance(value, list | tuple | dict):
-        for v in value.values() if isinstance(value, dict) else value:
-            yield from _refs_in(v)
+class When(NamedTuple):
+    level: int
+    is_rows: bool
+    """Runs on samples; a sum over samples too."""
+    is_sum: bool = False
 
 
-def _renamed(value: Any, alias: dict[Ref, Ref]) -> Any:
-    if isinstance(value, Ref):
-        return alias.get(value, value)
-    if isinstance(value, list):
-        return [_renamed(v, alias) for v in value]
-    if isinstance(value, dict):
-        return {key: _renamed(v, alias) for key, v in value.items()}
-    return value
+def schedule(tape: Tape, metas: Mapping[Ref, Meta]) -> tuple[list[When], int]:
+    """When each call runs, and the number of passes."""
+    by_rows = {ref.variable: _is_rows(meta) for ref, meta in metas.items()}
+    available: dict[str, int] = {}  # by variable: the first pass that can read it
+    found: list[When] = []
+    for call in tape.calls:
+        inputs = {ref.variable for ref in refs_in(call)}
+        level = max((available.get(v, 0) for v in inputs), default=0)
+        reads_rows = any(by_rows[v] for v in inputs)
+        is_rows = reads_rows or by_rows[call.variable]
+        is_sum = reads_rows and not by_rows[call.variable]
+        if is_sum and call.name not in SUMS:
+            raise Unsupported(f"{call.name} over samples")
+        available[call.variable] = level + is_sum
+        found.append(When(level, is_rows, is_sum))
+    n_passes = 1 + max((w.level for w in found if w.is_rows), default=0)
+    return _as_late_as_possible(tape.calls, found, n_passes), n_passes
+
+
+def _as_late_as_possible(calls: Sequence[Call], found: list[When], n_passes: int) -> list[When]:
+    needed: dict[str, int] = {}  # by variable: the first pass that reads it
+    late = list(found)
+    for i in range(len(calls) - 1, -1, -1):
+        when, first = found[i], needed.get(calls[i].variable, n_passes)
+        if when.is_sum:
+            late[i] = when._replace(level=min(first, n_passes) - 1)
+        elif when.is_rows:
+            late[i] = when._replace(level=min(first, n_passes - 1))
+        for ref in refs_in(calls[i]):
+            level = late[i].level
+            needed[ref.variable] = min(needed.get(ref.variable, n_passes), level)
+    return late
+
+
+def _is_rows(meta: Meta) -> bool:
+    return is_by_rows(extents(meta.shape))
