@@ -31,7 +31,6 @@ from torch import Tensor
 from gymnasium_solver import tree
 from gymnasium_solver.fast.aten import FUSED
 from gymnasium_solver.fast.cuda_graph import Graphed, is_inlined
-from gymnasium_solver.fast.cuda_graph import on_device as on_device
 from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.native.program import NativeGradient
 from gymnasium_solver.fast.numpy_program import (

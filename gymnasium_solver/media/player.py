@@ -23,7 +23,7 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.random_steps import RandomPolicy
 from gymnasium_solver.envs.vector import Step
 from gymnasium_solver.errors import ConfigError, GsolveError
-from gymnasium_solver.fast.recorded import on_device
+from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.media.stage import Stage, open_stage
 from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.policies.policy import Outlook
