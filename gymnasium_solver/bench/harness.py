@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,6 +22,7 @@ import numpy as np
 import psutil
 
 from gymnasium_solver.chart_style import STYLE
+from gymnasium_solver.runs.machine import installed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,13 +158,8 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    found: dict[str, str | None] = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found | {"commit": _commit()}
+    packages = {name: installed(name) for name in PACKAGES}
+    return {"python": platform.python_version()} | packages | {"commit": _commit()}
 
 
 def _cpu_model() -> str:

@@ -21,6 +21,7 @@ from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, run_of, verb, yaml_values
 from gymnasium_solver.errors import TRAINING_PACKAGES, GsolveError
 from gymnasium_solver.paths import is_file, is_folder, user_path
+from gymnasium_solver.runs.machine import installed
 from gymnasium_solver.version import __version__
 
 DISTRIBUTION = "gymnasium-solver"
@@ -104,13 +105,6 @@ def versions() -> list[Check]:
         needed = package not in TRAINING_PACKAGES or bool(find_spec("torch"))
         checks.append(Check(package, version is not None, text, needed))
     return checks
-
-
-def installed(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def check_env(name: str, env_id: str, mode: str) -> Check:

@@ -40,10 +40,9 @@ def export(args: Args) -> None:
     made = export_run(args.checkpoint, root_of(args), args.format, path, trust=args.trust)
     if out.told_json(args, made.to_dict):
         return
-    print(f"{made.path}: {made.size_bytes / 1e3:,.0f} kB")
+    out.show(f"{made.path}: {made.size_bytes / 1e3:,.0f} kB")
     for direction, values in (("in", made.inputs), ("out", made.outputs)):
-        for name, text in values.items():
-            print(f"  {direction:<3} {name:<14} {text}")
+        out.show(*(f"  {direction:<3} {name:<14} {text}" for name, text in values.items()))
     out.show(
         f"same actions as {made.run}/{made.checkpoint} on {made.compared_on}; "
         f"largest difference {made.largest_difference:.1e}"

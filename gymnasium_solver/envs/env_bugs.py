@@ -12,12 +12,12 @@ prints it below the message, a run writes it into run.log.
 
 import re
 import traceback
-from importlib import metadata
 from pathlib import Path
 
 import gymnasium
 
 from gymnasium_solver.errors import EnvBugError, EnvError, MissingError
+from gymnasium_solver.runs.machine import installed
 
 LONGEST = 300
 _OURS = str(Path(__file__).parents[1])
@@ -111,11 +111,3 @@ def advice(error: BaseException) -> str:
         if any(f"/{module}/" in file.replace("\\", "/") for file in files):
             return f". {problem}"
     return ""
-
-
-def installed(package: str) -> str | None:
-    """The version of an installed distribution."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -33,11 +33,12 @@ _MAX_DIFF_BYTES = 10_000_000  # a larger diff is probably data, not code
 def versions() -> dict[str, str | None]:
     """Installed versions, read from package metadata so that no heavy package is imported."""
     own = {"python": platform.python_version(), "gymnasium_solver": __version__}
-    return own | {name: _installed(name) for name in _PACKAGES}
+    return own | {name: installed(name) for name in _PACKAGES}
 
 
 @cache  # packages do not change while a process runs, and reading takes milliseconds
-def _installed(name: str) -> str | None:
+def installed(name: str) -> str | None:
+    """The version of an installed distribution."""
     from importlib import metadata
 
     try:

@@ -1,4 +1,4 @@
-"""What a job can do to the process it runs in, for test_smoke.py. Standard library only: a worker
+"""What a job can do to the process it runs in, for test_config_tests.py. Standard library only: a worker
 imports it."""
 
 import os
