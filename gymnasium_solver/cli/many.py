@@ -232,7 +232,7 @@ def _detach(experiment: "Experiment", args: Args) -> int:
 
 def _tracked(args: Args) -> dict[str, str]:
     """The environment variable that makes runs start their trackers."""
-    from gymnasium_solver.share.trackers.sink import read_names
+    from gymnasium_solver.share.trackers.follow import read_names
 
     return {"GSOLVE_TRACK": ",".join(read_names(",".join(args.track)))} if args.track else {}
 

@@ -320,8 +320,7 @@ examples:
 gsolve train ... --track wandb,tensorboard follows a new run from its start.
 """)
 def track(args: Args) -> int:
-    from gymnasium_solver.share.trackers.follow import Follower
-    from gymnasium_solver.share.trackers.sink import Options, read_names
+    from gymnasium_solver.share.trackers.follow import Follower, Options, read_names
 
     names = read_names(args.to)
     if not names:

@@ -320,8 +320,7 @@ def followers(args: Args, config: "Config") -> "list[Observer]":
         check_render(config, has_display())
         found.append(LiveWindow())
     if names := ",".join(args.track) or os.environ.get("GSOLVE_TRACK", ""):
-        from gymnasium_solver.share.trackers.follow import Launcher
-        from gymnasium_solver.share.trackers.sink import read_names
+        from gymnasium_solver.share.trackers.follow import Launcher, read_names
 
         found.append(Launcher(read_names(names)))
     return found

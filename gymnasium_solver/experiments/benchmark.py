@@ -29,22 +29,14 @@ from typing import TYPE_CHECKING, Any
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.experiments import experiment as experiments
 from gymnasium_solver.experiments.comparison_report import (
     csv_lines,
     draw,
     markdown_table,
     value_text,
 )
-from gymnasium_solver.experiments.experiment import (
-    CONFIGS,
-    FILE,
-    FOLDER,
-    Experiment,
-    Progress,
-    counts,
-    create,
-    load,
-)
+from gymnasium_solver.experiments.experiment import CONFIGS, FILE, FOLDER, Experiment
 from gymnasium_solver.experiments.groups import Group, Member, experiment_groups, short_text
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Estimate, interval
 from gymnasium_solver.runs.files import finite, write_atomic
@@ -137,8 +129,8 @@ def take_up(
     if not exists:
         command = ["gsolve", "benchmark", declared.name]
         name = declared.experiment_name
-        return create(configs, declared.seeds, root, name=name, command=command)
-    found = load(path)
+        return experiments.create(configs, declared.seeds, root, name=name, command=command)
+    found = experiments.load(path)
     kept = {m.group: (path / CONFIGS / m.config).read_text() for m in found.members}
     wanted = {label: dump_config(config.replace(seed=None)) for label, config in configs}
     seeds = list(dict.fromkeys(member.seed for member in found.members))
@@ -272,10 +264,10 @@ class Row:
 def rows_of(declared: Declared, experiment: Experiment) -> list[Row]:
     """The table of a benchmark, as far as it has been run."""
     groups = {group.label: group for group in experiment_groups(experiment)}
-    progress = Progress(experiment).rows()
+    progress = experiments.Progress(experiment).rows()
     return [
         _row(entry, groups.get(entry.label), experiment,
-             counts([row for row in progress if row.member.group == entry.label]))
+             experiments.counts([row for row in progress if row.member.group == entry.label]))
         for entry in declared.entries
     ]  # fmt: skip
 
@@ -373,14 +365,13 @@ def write_tables(declared: Declared, experiment: Experiment, folder: Path) -> li
 def _markdown(
     declared: Declared, groups: Sequence[Group], rows: Sequence[Row], has_picture: bool
 ) -> str:
-    facts: dict[str, None] = {}
+    machines: dict[str, None] = {}  # each once, in their order
+    packages: dict[str, None] = {}
     for meta in (member.meta for group in groups for member in group.members):
-        machine = meta.get("machine") or {}
-        facts[f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs"] = None
-    for meta in (member.meta for group in groups for member in group.members):
-        versions = (meta.get("versions") or {}).items()
-        facts[", ".join(f"{name} {version}" for name, version in versions if version)] = None
-    commits = [", ".join(row.commits) or "unknown" for row in rows]
+        machine, versions = meta.get("machine") or {}, (meta.get("versions") or {}).items()
+        machines[f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs"] = None
+        packages[", ".join(f"{name} {version}" for name, version in versions if version)] = None
+    commands = [f"`{row.command}`, commit {', '.join(row.commits) or 'unknown'}" for row in rows]
     parts = [
         f"# {declared.name}",
         declared.description,
@@ -392,11 +383,9 @@ def _markdown(
         "## Settings",
         "\n".join(f"- {row.label}: {row.settings}" for row in rows),
         "## Commands",
-        "\n".join(
-            f"- `{row.command}`, commit {own}" for row, own in zip(rows, commits, strict=True)
-        ),
+        "\n".join(f"- {command}" for command in commands),
         "## Machines",
-        "\n".join(f"- {fact}" for fact in facts),
+        "\n".join(f"- {fact}" for fact in (*machines, *packages)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

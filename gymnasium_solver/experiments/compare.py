@@ -72,7 +72,7 @@ class Verdict:
     """About how many seeds on each side would tell; None if the groups have no difference or
     if more than MOST_SEEDS were needed."""
     p: float
-    """Of the permutation test, corrected for the number of comparisons (Holm)."""
+    """The p-value of the permutation test, corrected for the number of comparisons (Holm)."""
 
 
 @dataclass(frozen=True)

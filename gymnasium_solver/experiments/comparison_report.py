@@ -16,13 +16,8 @@ import numpy as np
 
 from gymnasium_solver.chart_style import COLOURS, STYLE
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.experiments.compare import (
-    MEASURES,
-    Comparison,
-    GroupResult,
-    OverEnvironments,
-    compare,
-)
+from gymnasium_solver.experiments import compare as comparing
+from gymnasium_solver.experiments.compare import Comparison, GroupResult, OverEnvironments
 from gymnasium_solver.experiments.groups import VAL, Group, group_runs
 from gymnasium_solver.experiments.statistics import METRICS, Estimate, moving_average
 from gymnasium_solver.paths import cannot_write_file
@@ -92,12 +87,12 @@ def markdown(comparison: Comparison) -> str:
     table = markdown_table(HEADS, rows(comparison.groups))
     parts = [table, "\n".join(f"- {note}" for note in notes(comparison))]
     if any(group.measures for group in comparison.groups):
-        measured = [
-            (group.label, "-" if group.random is None else f"{group.random:.4g}",
-             *(f"{group.measures[n]:.4g}" if n in group.measures else "-" for n in MEASURES))
-            for group in comparison.groups
-        ]  # fmt: skip
-        heads = ("group", "random", *(name.replace("_", " ") for name in MEASURES))
+        names, measured = ("random", *comparing.MEASURES), []
+        for group in comparison.groups:
+            found = {**group.measures, "random": group.random}
+            texts = ["-" if (value := found.get(n)) is None else f"{value:.4g}" for n in names]
+            measured.append((group.label, *texts))
+        heads = ("group", *(name.replace("_", " ") for name in names))
         parts += ["## Measures", markdown_table(heads, measured)]
     if (over := comparison.over_environments) is not None:
         aggregated = [
@@ -111,8 +106,8 @@ def markdown(comparison: Comparison) -> str:
     named = {"Fields that differ": comparison.differences, "Machines": comparison.machines}
     for title, fields in named.items():
         if fields:
-            cells = [(name, *map(value_text, values)) for name, values in fields.items()]
-            parts += [f"## {title}", markdown_table(("", *labels), cells)]
+            lines = [(name, *map(value_text, values)) for name, values in fields.items()]
+            parts += [f"## {title}", markdown_table(("", *labels), lines)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -185,7 +180,7 @@ def comparison_page(runs: Sequence[RunDetails], root: Path) -> str:
     parts = []
     if any(len(group.members) > 1 for group in groups):
         if scored := [group for group in groups if group.scores]:
-            comparison = compare(scored)
+            comparison = comparing.compare(scored)
             lines = "".join(f"<li>{escape(note)}</li>" for note in notes(comparison))
             table = html_table(HEADS, rows(comparison.groups))
             parts.append(f"<h2>Groups of seeds</h2>{table}<ul>{lines}</ul>")
@@ -366,5 +361,5 @@ def _finish(ax: "Axes", groups: Sequence[Group], x: str, metric: str = VAL) -> N
     ax.margins(x=0.01)
     if len(groups) <= MOST_IN_A_PANEL:
         ax.legend(fontsize=9)
-    else:  # beside the curves, which it would hide
+    else:  # next to the curves, which it would hide
         ax.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))

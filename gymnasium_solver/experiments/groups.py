@@ -14,16 +14,10 @@ from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.experiment import Experiment, find, load
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Array, band, on_grid
+from gymnasium_solver.runs import query
 from gymnasium_solver.runs.curves import Curve
 from gymnasium_solver.runs.files import finite
-from gymnasium_solver.runs.query import (
-    CheckpointSummary,
-    RunSummary,
-    get_config,
-    get_meta,
-    get_rows,
-    get_run,
-)
+from gymnasium_solver.runs.query import CheckpointSummary, RunSummary
 from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
 from gymnasium_solver.runs.run import Run, is_run
 
@@ -102,7 +96,7 @@ class Group:
 
     def curve_set(self, name: str, x: str = "env_steps") -> list[Curve]:
         """The curve of each seed; empty where it was not logged."""
-        rows = [get_rows(Run(Path(member.summary.path))) for member in self.members]
+        rows = [query.get_rows(Run(Path(member.summary.path))) for member in self.members]
         return [[(r[x], finite(r[name])) for r in own if name in r and x in r] for own in rows]
 
     def center(self, curves: Sequence[Points], repeats: int = 2_000) -> Center | None:
@@ -175,7 +169,7 @@ def _member(ref: str, root: Path) -> Member:
     if not ref:
         raise RunError("a group has an empty run name; write label=run,run")
     run = resolve_run(ref, root)
-    return Member(get_run(run), get_config(run), get_meta(run))
+    return Member(query.get_run(run), query.get_config(run), query.get_meta(run))
 
 
 def identity_of(config: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ A job is a run or an experiment that was started by `--detach`, by a pool, by th
 agent, or an experiment that was handed to a cluster.
 """
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,23 +41,23 @@ class JobInfo:
 
 def list_jobs(root: Path) -> list[JobInfo]:
     """All jobs, the newest first."""
-    folders = [*_folders(root), *_folders(root / FOLDER)]
-    found = [job for folder in folders if (job := job_in(folder)) is not None]
+    found = [
+        job
+        for folder in (*root.glob("[!@.]*/"), *(root / FOLDER).glob("[!@.]*/"))
+        if (job := job_in(folder)) is not None
+    ]
     return sorted(found, key=lambda job: job.at, reverse=True)
-
-
-def _folders(root: Path) -> list[Path]:
-    if not root.is_dir():
-        return []
-    return [p for p in root.iterdir() if p.name[0] not in "@." and p.is_dir()]
 
 
 def job_in(folder: Path) -> JobInfo | None:
     """The job of a folder, if it has one."""
     kind = "experiment" if (folder / FILE).is_file() else "run"
     if (job_id := slurm.job_in(folder)) is not None:
-        at = load(folder).created_at if kind == "experiment" else ""
-        status = _slurm_status(job_id)
+        at, status = load(folder).created_at if kind == "experiment" else "", "unknown"
+        with suppress(GsolveError):
+            status = "queued" if slurm.is_active(job_id) else "ended"
+            if status == "queued" and "RUNNING" in slurm.states(job_id).values():
+                status = "running"
         return JobInfo(folder.name, kind, "slurm", status, job_id, at, str(folder))
     try:
         job = local.find(folder)
@@ -68,15 +69,6 @@ def job_in(folder: Path) -> JobInfo | None:
     if status == "ended" and is_run(folder):
         status = live_status(Run(folder).meta())
     return JobInfo(folder.name, kind, "local", status, str(job.pid), job.at, str(folder))
-
-
-def _slurm_status(job_id: str) -> str:
-    try:
-        if not slurm.is_active(job_id):
-            return "ended"
-        return "running" if "RUNNING" in slurm.states(job_id).values() else "queued"
-    except GsolveError:
-        return "unknown"
 
 
 def find_job(ref: str, root: Path) -> JobInfo:

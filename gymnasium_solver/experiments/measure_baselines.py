@@ -14,12 +14,10 @@ import numpy as np
 
 from gymnasium_solver.config.find import ConfigEntry, read_config_file
 from gymnasium_solver.config.load import config_dict
-from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.envs.baselines import Baseline, game_settings
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.random_steps import random_episodes
-from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.machine import versions
 from gymnasium_solver.training.prepare import build_config, load_config
@@ -64,15 +62,9 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
             more_returns, more_lengths = random_episodes(env, int(words[0] >> 1))
             returns += more_returns
             lengths += more_lengths
-        return _record(config, env.spec, job["seed"], returns, lengths).to_dict()
     finally:
         env.close()
-
-
-def _record(
-    config: Config, facts: EnvSpec, seed: int, returns: list[float], lengths: list[int]
-) -> Baseline:
-    spec = read_spec(config.spec)
+    facts, spec = env.spec, read_spec(config.spec)
     thresholds = (config.reward_threshold, facts.reward_threshold, spec.threshold)
     references = (spec.returns.reference, spec.returns.human)
     threshold = next((value for value in thresholds if value is not None), None)
@@ -84,12 +76,12 @@ def _record(
         std=round(float(np.std(returns)), 4),
         n=len(returns),
         length_mean=round(float(np.mean(lengths)), 2),
-        seed=seed,
+        seed=job["seed"],
         engine=facts.engine,
         settings=game_settings(config_dict(config)),
         target=target,
         target_kind=kind,
-    )
+    ).to_dict()
 
 
 def write_records(path: Path, new: Iterable[Mapping[str, Any]]) -> int:

@@ -78,11 +78,6 @@ class Task:
         """The folders of the runs that it trains."""
         return [self.folder]
 
-    def is_attended(self) -> bool:
-        """Whether a process that is not the task's own trains it, such as `gsolve train --resume`
-        by hand."""
-        return any(is_alive_here(meta_of(run)) for run in self.runs)
-
     def outcome(self) -> str | None:
         """What the folders say: finished if all runs are, failed if the others have failed, or
         None: to be started or resumed."""
@@ -93,13 +88,13 @@ class Task:
 
     def why(self, backend: Backend) -> str:
         """The reason of a failure: what the runs recorded, or the last line of the output."""
-        is_one = len(self.runs) == 1
-        metas = {run.name: meta_of(run) for run in self.runs}
-        reasons = [
-            f"{name}: {detail}" if not is_one else str(detail)
-            for name, meta in metas.items()
-            if (detail := meta.get("stop_detail")) and (is_one or live_status(meta) == FAILED)
-        ]
+        reasons = []
+        for run, meta in ((run, meta_of(run)) for run in self.runs):
+            if detail := meta.get("stop_detail"):
+                if len(self.runs) == 1:
+                    return str(detail)
+                if live_status(meta) == FAILED:
+                    reasons.append(f"{run.name}: {detail}")
         if reasons:
             return "; ".join(reasons)
         lines = [line.strip() for line in backend.tail(self.folder, 20) if line.strip()]
@@ -114,16 +109,12 @@ class Pool:
     """Runs up to `jobs` tasks at a time. `step` does what is due now and returns at once."""
 
     def __init__(
-        self,
-        jobs: int = 1,
-        *,
-        backend: Backend | None = None,
-        retry_failed: bool = False,
+        self, jobs: int = 1, *, backend: Backend | None = None, retry_failed: bool = False
     ) -> None:
         """`retry_failed`: try runs that have failed earlier once more."""
         self.jobs = max(1, jobs)
         self.cpus = max(1, cpu_count() // self.jobs)
-        """For the threads of one task: an equal share of this machine's."""
+        """CPUs for the threads of one task: an equal share of this machine's."""
         self.backend: Backend = backend or local.LocalBackend()
         self.retry_failed = retry_failed
         self.tasks: list[Task] = []
@@ -200,7 +191,9 @@ class Pool:
             time.sleep(0.05)
 
     def _is_running(self, task: Task) -> bool:
-        return self.backend.is_running(task.folder) or task.is_attended()
+        """Whether a process trains it, possibly another one: `gsolve train --resume` by hand."""
+        is_attended = any(is_alive_here(meta_of(run)) for run in task.runs)
+        return self.backend.is_running(task.folder) or is_attended
 
     def _start(self, task: Task) -> None:
         task.state = RUNNING
@@ -213,18 +206,15 @@ class Pool:
     def _settle(self, task: Task) -> None:
         """Decide about a task whose process has ended."""
         state = task.outcome()
-        code = self.backend.exit_code(task.folder)
         if state == FINISHED:
             task.state = FINISHED
         elif task.is_stopping:
             task.state = STOPPED
-        elif state == FAILED or code == USAGE_ERROR:
+        elif state == FAILED or self.backend.exit_code(task.folder) == USAGE_ERROR:
             task.state, task.reason = FAILED, task.why(self.backend)
         elif self.backend.stuck(task.folder) > MAX_RESTARTS:
-            task.state = FAILED
-            task.reason = (
-                f"ended {MAX_RESTARTS + 1} times without a new checkpoint: {task.why(self.backend)}"
-            )
+            stuck = f"ended {MAX_RESTARTS + 1} times without a new checkpoint"
+            task.state, task.reason = FAILED, f"{stuck}: {task.why(self.backend)}"
         else:
             task.state = WAITING
             task.restarts += 1

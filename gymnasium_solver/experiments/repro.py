@@ -94,11 +94,8 @@ def repetition(run: Run, root: Path) -> Task:
 
 def weights_hash(run: Run) -> str | None:
     """SHA-256 of the weights of the last checkpoint; None without one."""
-    last = run.checkpoints_dir / "last"
-    path = last.resolve() / "model.safetensors"
-    if not path.is_file():
-        return None
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    path = (run.checkpoints_dir / "last").resolve() / "model.safetensors"
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def judge(run: Run, repeated: Run, root: Path, notes: list[str] | None = None) -> Verdict:
@@ -108,23 +105,22 @@ def judge(run: Run, repeated: Run, root: Path, notes: list[str] | None = None) -
     if new.status != "finished" or new.test is None or old.test is None:
         raise RunError(f"{repeated.id} is {new.status}; both runs must be finished and tested")
     differed = differences(run, repeated)
-    same_kind = not differed
     same = ours is not None and ours == theirs
     found, n_seeds = _interval(run, root, old.test, new.test)
     inside = found[0] <= new.test["mean"] <= found[1]
     scores = f"{new.test['mean']:.4g} against {old.test['mean']:.4g}"
     if same:
-        word, passed = IDENTICAL, True
-        text = f"identical weights after {new.env_steps:,} env steps, test {scores}"
-    elif same_kind and not notes:
-        word, passed = DIFFERENT, False
-        text = f"other weights on the same kind of machine, test {scores}"
+        word, text = (
+            IDENTICAL,
+            f"identical weights after {new.env_steps:,} env steps, test {scores}",
+        )
+    elif not differed and not notes:
+        word, text = DIFFERENT, f"other weights on the same kind of machine, test {scores}"
     else:
-        word, passed = (SAME_SCORE, True) if inside else (DIFFERENT, False)
-        place = "within" if inside else "outside"
+        word, place = (SAME_SCORE, "within") if inside else (DIFFERENT, "outside")
         text = f"other weights; test {scores}, {place} [{found[0]:.4g}, {found[1]:.4g}]"
     return Verdict(
-        word, passed, text, run.id, repeated.id, {"recorded": ours, "repeated": theirs},
+        word, word != DIFFERENT, text, run.id, repeated.id, {"recorded": ours, "repeated": theirs},
         {"recorded": old.test["mean"], "repeated": new.test["mean"]},
         None if same else list(found), n_seeds, differed, notes or [],
     )  # fmt: skip

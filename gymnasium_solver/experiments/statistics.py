@@ -27,8 +27,8 @@ Metric = Callable[[Array], Array]
 LEVEL, REPEATS = 0.95, 10_000
 ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)  # quantiles of an interval
 FEWEST_SEEDS = 4
-"""On each side of a verdict: of the 20 ways to deal six scores to two groups of three, two are as
-clear as possible, so that equal groups would be told apart in 10 % of all cases."""
+"""Seeds on each side of a verdict. With three, 2 of the 20 ways to deal six scores are clear: equal
+groups would be told apart in 10 % of cases."""
 DEALS = 20_000  # of a permutation test
 _CHUNK = 2_000_000  # values drawn at a time
 
@@ -189,7 +189,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def fewest_seeds(comparisons: int) -> int:
-    """Seeds on each side with which the clearest of so many comparisons can be significant."""
+    """Seeds on each side with which the clearest of this many comparisons can be significant."""
     n = FEWEST_SEEDS
     while 2 / math.comb(2 * n, n) > (1 - LEVEL) / comparisons:
         n += 1

@@ -10,13 +10,7 @@ import pytest
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.search import ranking
-from gymnasium_solver.experiments.search.journal import (
-    COMPLETE,
-    FAILED,
-    PRUNED,
-    Journal,
-    Trial,
-)
+from gymnasium_solver.experiments.search.journal import COMPLETE, FAILED, PRUNED, Journal, Trial
 from gymnasium_solver.experiments.search.plan import Plan, PrunePlan, choose_sampler, read_plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
 from gymnasium_solver.experiments.search.samplers import first_pending, stage_ends, suggest
@@ -97,8 +91,7 @@ def test_what_runs_is_not_seen_before_its_turn() -> None:
 
 def test_auto() -> None:
     def chosen(params: dict[str, str], **changes: Any) -> str:
-        plan = plan_of("auto", params, **changes)
-        return choose_sampler(plan)
+        return choose_sampler(plan_of("auto", params, **changes))
 
     scipy = find_spec("scipy") is not None
     assert chosen(MIXED) == "tpe"

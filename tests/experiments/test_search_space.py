@@ -2,7 +2,7 @@
 
 import math
 import random
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 
@@ -85,7 +85,7 @@ def test_choices() -> None:
         ("policy_lr=lgo:1..2", "unknown distribution 'lgo'. Did you mean log?"),
         ("policy_lr=log:0..1", "must begin above 0"),
         ("policy_lr=1e-2..1e-3", "must be below"),
-        ("policy_lr=0.001", "one value is no search"),
+        ("policy_lr=0.001", "one value needs no search"),
         ("policy_lr=log:1..x", "'x' is not a number"),
         ("gamma=logit:0.5..2", "between 0 and 1"),
         ("n_steps=pow2:30..64", "30 is not a power of two"),
@@ -106,39 +106,37 @@ def test_what_is_wrong_is_said(text: str, message: str) -> None:
 
 
 def test_slm_lab_keys() -> None:
-    assert str(read_param("policy_lr__loguniform=1e-5,1e-2").distribution) == "log:1e-05..0.01"
-    assert str(read_param("n_epochs__randint=1,9").distribution) == "int:1..8"  # 9 is excluded
-    assert (
-        str(read_param("clip_range__quniform=0.1,0.4,0.1").distribution) == "uniform:0.1..0.4:0.1"
-    )
-    assert str(read_param("ent_coef__randn=0.01,0.002").distribution) == "normal:0.01,0.002"
-    assert read_param("n_epochs__choice=[4, 8]").distribution.grid(1) == [4, 8]
+    texts = {
+        "policy_lr__loguniform=1e-5,1e-2": "log:1e-05..0.01",
+        "n_epochs__randint=1,9": "int:1..8",  # 9 is excluded
+        "clip_range__quniform=0.1,0.4,0.1": "uniform:0.1..0.4:0.1",
+        "ent_coef__randn=0.01,0.002": "normal:0.01,0.002",
+        "n_epochs__choice=[4, 8]": "choice:[4, 8]",
+    }
+    assert {text: str(read_param(text).distribution) for text in texts} == texts
+
+
+def space_of(*texts: str) -> Space:
+    return Space(tuple(map(read_param, texts)))
 
 
 def test_conditions() -> None:
-    space = Space(
-        (
-            read_param("tau=log:1e-3..0.1 if target_update_freq=1"),
-            read_param("target_update_freq=1,500"),
-            read_param("per_alpha=0.4..0.8 if prioritized=true"),
-        )
+    space = space_of(
+        "tau=log:1e-3..0.1 if target_update_freq=1",
+        "target_update_freq=1,500",
+        "per_alpha=0.4..0.8 if prioritized=true",
     )
     assert [param.name for param in space.ordered()][:2] == ["target_update_freq", "per_alpha"]
 
-    def first(param: object) -> object:
-        latent = param.distribution.latent()  # type: ignore[attr-defined]
-        return latent.options[0] if isinstance(latent, Options) else latent.low
+    def drawn(share: float, prioritized: Any) -> set[str]:
+        """The parameters that are searched where all values stand at this share of their ranges."""
+        return set(space.draw(lambda p: p.latent().at(share), {"prioritized": prioritized}))
 
-    assert set(space.draw(first, {"prioritized": False})) == {"tau", "target_update_freq"}
-    assert set(space.draw(first, {"prioritized": True})) == {p.name for p in space.params}
-
-    def last(param: object) -> object:
-        latent = param.distribution.latent()  # type: ignore[attr-defined]
-        return latent.options[-1] if isinstance(latent, Options) else latent.high
-
-    assert set(space.draw(last, {"prioritized": 1})) == {"target_update_freq"}  # 1 is not true
+    assert drawn(0.0, False) == {"tau", "target_update_freq"}
+    assert drawn(0.0, True) == {param.name for param in space.params}
+    assert drawn(0.99, 1) == {"target_update_freq"}  # 1 is not true
     with pytest.raises(ConfigError, match="depend on each other"):
-        Space((read_param("a=0..1 if b=1"), read_param("b=0..1 if a=1"))).ordered()
+        space_of("a=0..1 if b=1", "b=0..1 if a=1").ordered()
 
 
 def test_names_are_checked() -> None:
@@ -146,7 +144,7 @@ def test_names_are_checked() -> None:
 
     def refused(text: str) -> str:
         with pytest.raises(ConfigError) as error:
-            check_names(Space((read_param(text),)), fields)
+            check_names(space_of(text), fields)
         return str(error.value)
 
     assert refused("polcy_lr=0..1") == "polcy_lr: unknown field. Did you mean policy_lr?"
@@ -154,9 +152,9 @@ def test_names_are_checked() -> None:
     assert "every trial has a seed of its own" in refused("seed=1,2")
     assert refused("n_epochs=4,8 if clip_rnge>0.1").startswith("clip_rnge: unknown field.")
     with pytest.raises(ConfigError, match="given twice"):
-        Space((read_param("a=0..1"), read_param("a=0..2")))
+        space_of("a=0..1", "a=0..2")
     with pytest.raises(ConfigError, match="set the same field"):
-        Space((read_param("a=0..1"), read_param("a.start=0..2")))
+        space_of("a=0..1", "a.start=0..2")
 
 
 def test_a_part_of_a_schedule_keeps_the_rest() -> None:

@@ -1,10 +1,8 @@
 """`--stack`: seeds in one process, with the run folders and weights of separate trainings."""
 
-import hashlib
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,53 +12,15 @@ from gymnasium_solver.backends import local
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments import experiment as experiments
-from gymnasium_solver.experiments.experiment import (
-    FOLDER,
-    Stack,
-    check_stackable,
-    create,
-    load,
-    read_lanes,
-)
+from gymnasium_solver.experiments.experiment import FOLDER, Stack, create, load
 from gymnasium_solver.experiments.pool import FAILED, FINISHED
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import load_config
+from tests.experiments.real_runs import CONFIG, command, digest, folder_of, wait_for, weights
 
 SEEDS = (1, 2, 7)
-CONFIG = """
-env_id: CartPole-v1
-ppo:
-  n_envs: 3
-  n_steps: 16
-  batch_size: 24
-  n_epochs: 1
-  hidden_dims: [8]
-  max_env_steps: 1600
-  checkpoint_freq_epochs: 4
-  eval_freq_epochs: 16
-  eval_episodes: 2
-  test_episodes: 4
-  early_stop_on_eval_threshold: false
-"""
-
-
-def command(root: Path, *more: str) -> list[str]:
-    (root / "tiny.yaml").write_text(CONFIG)
-    seeds = ",".join(map(str, SEEDS))
-    words = ["train", str(root / "tiny.yaml"), "--seeds", seeds, *more, "--quiet"]
-    return local.gsolve(*words, "--experiment", "e", "--runs-dir", str(root / "runs"))
-
-
-def weights(root: Path) -> dict[int, str]:
-    experiment = load(root / "runs" / FOLDER / "e")
-    return {member.seed: digest(experiment.folder(member)) for member in experiment.members}
-
-
-def digest(run: Path) -> str:
-    """Of the last checkpoint's weights."""
-    file = (run / "checkpoints" / "last").resolve() / "model.safetensors"
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+STACK = ("--seeds", "1,2,7", "--stack")
 
 
 @pytest.fixture(scope="module")
@@ -78,10 +38,10 @@ def separate(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
 def test_a_stack_leaves_the_folders_of_separate_runs(
     tmp_path: Path, separate: dict[int, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = subprocess.run(command(tmp_path, "--stack"), capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command(tmp_path, *STACK), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert weights(tmp_path) == separate
-    experiment = load(tmp_path / "runs" / FOLDER / "e")
+    experiment = load(folder_of(tmp_path))
     assert [path.name for path in (experiment.path / "stacks").iterdir()] == ["00"]
     for folder in experiment.folders():
         assert Run(folder).meta()["status"] == "finished"
@@ -97,8 +57,8 @@ def test_a_stack_leaves_the_folders_of_separate_runs(
 def test_a_killed_stack_is_continued_exactly(
     victim: str, tmp_path: Path, separate: dict[int, str]
 ) -> None:
-    folder = tmp_path / "runs" / FOLDER / "e" / "stacks" / "00"
-    process = subprocess.Popen(command(tmp_path, "--stack"), stdout=subprocess.DEVNULL)
+    folder = folder_of(tmp_path) / "stacks" / "00"
+    process = subprocess.Popen(command(tmp_path, *STACK), stdout=subprocess.DEVNULL)
     wait_for(lambda: len(list((tmp_path / "runs").glob("*/checkpoints/*/done"))) > 2)
     job = local.find(folder)
     assert job is not None
@@ -108,7 +68,7 @@ def test_a_killed_stack_is_continued_exactly(
     if victim != "coordinator":
         os.kill(job.pid, signal.SIGKILL)
     if victim != "worker":
-        process = subprocess.Popen(command(tmp_path, "--stack"), stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command(tmp_path, *STACK), stdout=subprocess.DEVNULL)
     assert process.wait(300) == 0, local.tail(folder, 50)
     assert weights(tmp_path) == separate
     again = local.find(folder)
@@ -117,24 +77,17 @@ def test_a_killed_stack_is_continued_exactly(
 
 
 def test_sigterm_saves_every_run(tmp_path: Path, separate: dict[int, str]) -> None:
-    process = subprocess.Popen(command(tmp_path, "--stack"), stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command(tmp_path, *STACK), stdout=subprocess.DEVNULL)
     wait_for(lambda: len(list((tmp_path / "runs").glob("*/checkpoints/*/done"))) > 2)
     process.terminate()
     assert process.wait(120) == 75
-    folders = load(tmp_path / "runs" / FOLDER / "e").folders()
+    folders = load(folder_of(tmp_path)).folders()
     assert {Run(folder).meta()["status"] for folder in folders} == {"interrupted"}
     # One alone, then the rest as a stack.
     resume = ["train", "--resume", folders[0].name, "-q", "--runs-dir", str(tmp_path / "runs")]
     subprocess.run(local.gsolve(*resume), check=True, capture_output=True, timeout=300)
-    subprocess.run(command(tmp_path, "--stack"), check=True, capture_output=True, timeout=300)
+    subprocess.run(command(tmp_path, *STACK), check=True, capture_output=True, timeout=300)
     assert weights(tmp_path) == separate
-
-
-def wait_for(condition: Any, timeout_s: float = 120) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +102,7 @@ def wait_for(condition: Any, timeout_s: float = 120) -> None:
 )
 def test_what_cannot_be_stacked_is_refused(config: str, fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_stackable("mine", load_config(config, overrides=fields))
+        experiments.check_stackable("mine", load_config(config, overrides=fields))
     text = str(caught.value)
     assert text.startswith(f"--stack: mine cannot be stacked: {why}")
     assert "Use --jobs N" in text
@@ -189,7 +142,7 @@ def test_seeds_are_dealt_out_to_stacks_and_stay_there(tmp_path: Path) -> None:
     assert [task.label for task in tasks] == [
         "a seeds 1, 3", "a seeds 2", "b seeds 1, 3", "b seeds 2"
     ]  # fmt: skip
-    lanes = read_lanes(tasks[0].folder)
+    lanes = experiments.read_lanes(tasks[0].folder)
     assert [lane.run.name for lane in lanes] == [made.members[0].run, made.members[2].run]
     assert "--if-exists" in lanes[0].words
 

@@ -5,27 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gymnasium_solver.experiments.statistics import (
-    METRICS,
-    Estimate,
-    aggregates,
-    band,
-    consistency,
-    curve_measures,
-    improvement_interval,
-    interval,
-    iqm,
-    mean,
-    median_time,
-    moving_average,
-    on_grid,
-    optimality_gap,
-    performance_profile,
-    probability_of_improvement,
-    profile_band,
-    rank_table,
-    time_to_threshold,
-)
+from gymnasium_solver.experiments import statistics as stats
+from gymnasium_solver.experiments.statistics import METRICS, Estimate, interval
 
 # Scores [seeds, tasks] and what rliable 1.2.0 (metrics.py) makes of them.
 A = np.array([
@@ -55,36 +36,39 @@ def test_point_metrics_equal_rliable(name: str) -> None:
         assert float(METRICS[name](scores)) == pytest.approx(expected[name], abs=1e-9)
 
 
-def test_iqm_leaves_out_the_outer_quarters() -> None:
+def test_points_of_one_task() -> None:
     assert interval([100.0, 1.0, 2.0, 3.0, -50.0, 4.0, 2.0, 3.0]).value == 2.5
     assert interval([1.0, 2.0, 6.0]).value == 3.0  # too few to leave out any
-
-
-def test_equal_scores_have_no_width() -> None:
-    assert interval([7.0, 7.0, 7.0]) == Estimate(7.0, 7.0, 7.0, 3)
-
-
-def test_one_task() -> None:
+    assert interval([7.0, 7.0, 7.0]) == Estimate(7.0, 7.0, 7.0, 3)  # no width
     assert interval(ONE).value == pytest.approx(198.7)
     assert float(METRICS["median"](ONE[:, None])) == pytest.approx(np.median(ONE))
+    assert float(stats.optimality_gap(np.array([[2.0], [0.5]]))) == pytest.approx(0.25)
 
 
 def test_probability_of_improvement_equals_rliable() -> None:
-    assert probability_of_improvement(A, B) == pytest.approx(0.5214285714285715, abs=1e-12)
-    assert probability_of_improvement([1.0, 2.0], [1.0, 2.0]) == 0.5
-    assert probability_of_improvement([3.0, 4.0], [1.0, 2.0]) == 1.0
+    assert stats.probability_of_improvement(A, B) == pytest.approx(0.5214285714285715, abs=1e-12)
+    assert stats.probability_of_improvement([1.0, 2.0], [1.0, 2.0]) == 0.5
+    assert stats.probability_of_improvement([3.0, 4.0], [1.0, 2.0]) == 1.0
 
 
-def test_profile() -> None:
-    found = performance_profile(A, [0.0, 0.2, 0.39, 0.6, 0.8, 1.0, 1.2])
+def test_profile_and_its_band() -> None:
+    found = stats.performance_profile(A, [0.0, 0.2, 0.39, 0.6, 0.8, 1.0, 1.2])
     assert found == pytest.approx([0.9, 0.9, 0.8, 0.3, 0.15, 0.1, 0.1])
+    levels = np.linspace(-1, 2, 7)
+    share, low, high = stats.profile_band(A, levels, repeats=200)
+    assert np.array_equal(share, stats.performance_profile(A, levels))
+    assert (low <= share + 1e-12).all()
+    assert (share <= high + 1e-12).all()
+    every = stats.aggregates(A, repeats=200)
+    assert every["iqm"] == interval(A, repeats=200)
+    assert set(every) == set(METRICS)
 
 
 def test_bootstrap_equals_a_plain_loop() -> None:
     """Brute force with another random stream: ends agree within the bootstrap's own error."""
     rng = np.random.default_rng(1)
     draws = [
-        float(iqm(np.stack([A[rng.integers(5, size=5), t] for t in range(4)], axis=1)))
+        float(stats.iqm(np.stack([A[rng.integers(5, size=5), t] for t in range(4)], axis=1)))
         for _ in range(5_000)
     ]
     low, high = np.quantile(draws, [0.025, 0.975])
@@ -100,28 +84,17 @@ def test_interval_is_deterministic_and_covers_chunks(monkeypatch: pytest.MonkeyP
     assert (chunked.low, chunked.high) == pytest.approx((whole.low, whole.high), abs=0.05)
 
 
-def test_coverage_by_simulation() -> None:
-    """A 95 % interval of the mean holds the truth about that often; with few seeds a percentile
-    bootstrap is a little too narrow, which is why verdicts also need a permutation test."""
-    rng = np.random.default_rng(0)
-    covers = [
-        found.low <= 0.0 <= found.high
-        for found in (interval(rng.normal(size=20), mean, repeats=400, seed=i) for i in range(300))
-    ]
-    assert 0.88 <= np.mean(covers) <= 0.98
-
-
 def test_one_seed_has_no_interval() -> None:
     found = interval([5.0])
     assert (found.value, found.n) == (5.0, 1)
     assert np.isnan(found.low)
-    assert np.isnan(improvement_interval([1.0], [2.0, 3.0]).low)
+    assert np.isnan(stats.improvement_interval([1.0], [2.0, 3.0]).low)
 
 
 def test_missing_seeds_are_left_out() -> None:
     holes = np.array([[1.0, 4.0], [3.0, np.nan], [5.0, 6.0]])
-    assert float(mean(holes)) == pytest.approx((3 + 5) / 2)
-    assert float(iqm(holes)) == pytest.approx((3 + 4 + 5) / 3)
+    assert float(stats.mean(holes)) == pytest.approx((3 + 5) / 2)
+    assert float(stats.iqm(holes)) == pytest.approx((3 + 4 + 5) / 3)
     assert interval(holes, repeats=50).n == 2
 
 
@@ -133,56 +106,49 @@ def test_bad_scores_are_refused(bad: list[Any]) -> None:
 
 def test_different_tasks_are_refused() -> None:
     with pytest.raises(ValueError, match="same tasks"):
-        probability_of_improvement(A, B[:, :2])
-
-
-def test_optimality_gap_ignores_what_is_above() -> None:
-    assert float(optimality_gap(np.array([[2.0], [0.5]]))) == pytest.approx(0.25)
+        stats.probability_of_improvement(A, B[:, :2])
 
 
 def test_ranks() -> None:
-    ranks = rank_table({"x": [[1.0, 9.0]], "y": [[2.0, 9.0]], "z": [[0.0, 1.0]]})
+    ranks = stats.rank_table({"x": [[1.0, 9.0]], "y": [[2.0, 9.0]], "z": [[0.0, 1.0]]})
     assert ranks == {"x": [2.0, 1.5], "y": [1.0, 1.5], "z": [3.0, 3.0]}
 
 
 def test_improvement_interval_of_clear_and_equal_groups() -> None:
-    clear = improvement_interval([5.0, 6, 7, 8], [1.0, 2, 3, 4])
+    clear = stats.improvement_interval([5.0, 6, 7, 8], [1.0, 2, 3, 4])
     assert (clear.value, clear.low, clear.high) == (1.0, 1.0, 1.0)
-    equal = improvement_interval([1.0, 2, 3, 4], [1.0, 2, 3, 4])
+    equal = stats.improvement_interval([1.0, 2, 3, 4], [1.0, 2, 3, 4])
     assert equal.low < 0.5 < equal.high
-
-
-def test_overlap() -> None:
     assert Estimate(1, 0, 2, 3).overlaps(Estimate(2, 1.5, 3, 3))
     assert not Estimate(1, 0, 1, 3).overlaps(Estimate(2, 1.5, 3, 3))
 
 
 def test_grid_is_where_all_curves_are_known() -> None:
-    grid, values = on_grid([[(0, 1.0), (10, 3.0)], [(5, 5.0), (20, None), (40, 12.0)], []], 6)
+    grid, values = stats.on_grid([[(0, 1.0), (10, 3.0)], [(5, 5.0), (20, None), (40, 12.0)], []], 6)
     assert (grid[0], grid[-1]) == (5, 10)
     assert values[0].tolist() == pytest.approx(np.linspace(2.0, 3.0, 6))
     assert values[1].tolist() == pytest.approx(np.linspace(5.0, 6.0, 6))
-    assert on_grid([[], []])[0].size == 0
+    assert stats.on_grid([[], []])[0].size == 0
 
 
 def test_a_solved_curve_keeps_its_last_value() -> None:
     curves = [[(0, 1.0), (5, 9.0)], [(0, 1.0), (10, 2.0)]]
-    grid, values = on_grid(curves, 3, is_final=[True, False])
+    grid, values = stats.on_grid(curves, 3, is_final=[True, False])
     assert grid.tolist() == [0.0, 5.0, 10.0]
     assert values[0].tolist() == [1.0, 9.0, 9.0]
-    assert on_grid(curves, 3, is_final=[True, True])[0][-1] == 10
+    assert stats.on_grid(curves, 3, is_final=[True, True])[0][-1] == 10
 
 
 def test_band() -> None:
     values = np.array([[1.0, np.nan], [3.0, np.nan], [5.0, np.nan]])
-    middle, low, high = band(values, repeats=200)
+    middle, low, high = stats.band(values, repeats=200)
     assert middle[0] == 3.0
     assert low[0] < 3.0 < high[0]
     assert np.isnan(middle[1])
 
 
 def test_times_to_threshold_are_censored() -> None:
-    times = time_to_threshold([[(1, 0.0), (5, 9.0)], [(3, 2.0), (8, 3.0)], []], 9.0)
+    times = stats.time_to_threshold([[(1, 0.0), (5, 9.0)], [(3, 2.0), (8, 3.0)], []], 9.0)
     assert times == [(5.0, True), (8.0, False), (0.0, False)]
 
 
@@ -196,11 +162,13 @@ def test_times_to_threshold_are_censored() -> None:
     ],
 )
 def test_median_time(times: list[tuple[float, bool]], expected: float | None) -> None:
-    assert median_time(times) == expected
+    assert stats.median_time(times) == expected
 
 
 def test_curve_measures() -> None:
-    found = curve_measures([(0, 9.0), (1, 1.0), (2, 3.0), (3, 2.0), (4, None)], random_score=1.0)
+    found = stats.curve_measures(
+        [(0, 9.0), (1, 1.0), (2, 3.0), (3, 2.0), (4, None)], random_score=1.0
+    )
     assert found == {
         "strength": 1.0,
         "max_strength": 2.0,
@@ -208,45 +176,30 @@ def test_curve_measures() -> None:
         "sample_efficiency": pytest.approx((0 / 1 + 2 / 2 + 1 / 3) / 3),
         "stability": pytest.approx(1 - 1 / 2),
     }
-    assert curve_measures([(0, 1.0)]) is None
+    assert stats.curve_measures([(0, 1.0)]) is None
+    counted = stats.curve_measures([(1, 1.0), (2, None), (3, 3.0)], updates=[0, 5, 10])
+    assert counted is not None
+    assert counted["training_efficiency"] == pytest.approx((1 / 1 + 3 / 10) / 4)
 
 
 def test_consistency() -> None:
-    assert consistency(np.array([[1.0, 2.0], [1.0, 2.0]])) == 1.0
-    assert consistency(np.array([[0.0, 0.0], [2.0, 2.0]])) == pytest.approx(-1.0)
-
-
-def test_training_efficiency_counts_updates() -> None:
-    curve = [(1, 1.0), (2, None), (3, 3.0)]
-    found = curve_measures(curve, updates=[0, 5, 10])
-    assert found is not None
-    assert found["training_efficiency"] == pytest.approx((1 / 1 + 3 / 10) / 4)
+    assert stats.consistency(np.array([[1.0, 2.0], [1.0, 2.0]])) == 1.0
+    assert stats.consistency(np.array([[0.0, 0.0], [2.0, 2.0]])) == pytest.approx(-1.0)
 
 
 def test_moving_average() -> None:
-    assert moving_average([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
-    assert moving_average([1.0, 3.0], 10) == [1.0, 2.0]
-    assert moving_average([], 3) == []
+    assert stats.moving_average([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
+    assert stats.moving_average([1.0, 3.0], 10) == [1.0, 2.0]
+    assert stats.moving_average([], 3) == []
 
 
-def test_aggregates_have_every_metric() -> None:
-    found = aggregates(A, repeats=200)
-    assert found["iqm"] == interval(A, repeats=200)
-    assert set(found) == set(METRICS)
-
-
-def test_profile_band_encloses_the_profile() -> None:
-    levels = np.linspace(-1, 2, 7)
-    share, low, high = profile_band(A, levels, repeats=200)
-    assert np.array_equal(share, performance_profile(A, levels))
-    assert (low <= share + 1e-12).all()
-    assert (share <= high + 1e-12).all()
-
-
-@pytest.mark.parametrize(("n", "least"), [(3, 0.70), (5, 0.80), (10, 0.86)])
-def test_coverage_with_few_seeds(n: int, least: float) -> None:
-    """Percentile bootstraps are too narrow with few seeds; verdicts therefore ask for more."""
+@pytest.mark.parametrize(
+    ("metric", "n", "least"),
+    [(stats.iqm, 3, 0.70), (stats.iqm, 5, 0.80), (stats.iqm, 10, 0.86), (stats.mean, 20, 0.88)],
+)
+def test_coverage(metric: stats.Metric, n: int, least: float) -> None:
+    """A 95 % interval holds the truth about that often; with few seeds a percentile bootstrap is
+    too narrow, which is why verdicts ask for more seeds and a permutation test."""
     rng = np.random.default_rng(n)
-    found = [interval(rng.normal(size=n), repeats=300, seed=i) for i in range(400)]
-    share = np.mean([e.low <= 0.0 <= e.high for e in found])
-    assert least <= share <= 0.97
+    found = [interval(rng.normal(size=n), metric, repeats=300, seed=i) for i in range(400)]
+    assert least <= np.mean([e.low <= 0.0 <= e.high for e in found]) <= 0.98

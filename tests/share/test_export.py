@@ -14,8 +14,7 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.export.c_header import c_header
-from gymnasium_solver.share.export.comparison import Observed, observe
-from gymnasium_solver.share.export.deployed import Deployed, deployed_policy
+from gymnasium_solver.share.export.deployed import Deployed, Observed, deployed_policy, observe
 from gymnasium_solver.share.export.export_run import export_run
 from gymnasium_solver.training.agents import load_agent, run_treatment
 from tests.share.kinds import KINDS, train_kind

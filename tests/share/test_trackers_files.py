@@ -16,8 +16,7 @@ from PIL import Image
 from gymnasium_solver.runs.query import get_rows
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.trackers import follow
-from gymnasium_solver.share.trackers.follow import Follower
-from gymnasium_solver.share.trackers.sink import Options, TrackError, make_sink
+from gymnasium_solver.share.trackers.follow import Follower, Options, TrackError, make_sink
 from tests.share import tb_reader
 from tests.share.tracked import end, follow_with_kills, go_back, grow, new_run
 

@@ -13,8 +13,7 @@ import pytest
 from gymnasium_solver.runs.query import get_rows
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.trackers import wandb_run
-from gymnasium_solver.share.trackers.follow import Follower
-from gymnasium_solver.share.trackers.sink import Options, TrackError
+from gymnasium_solver.share.trackers.follow import Follower, Options, TrackError
 from gymnasium_solver.share.trackers.wandb_run import fetch
 from tests.share.tracked import add_checkpoint, end, go_back, grow, new_run
 
@@ -178,13 +177,13 @@ def test_the_mode_is_that_of_the_flag_the_variable_or_the_account(
     pytest.importorskip("wandb", reason="W&B is not installed")
     monkeypatch.setenv("WANDB_API_KEY", "k" * 40)
     monkeypatch.delenv("WANDB_MODE", raising=False)
-    assert wandb_run.chosen_mode(None, None) == "online"
+    assert wandb_run.chosen_mode(None) == "online"
     monkeypatch.setenv("WANDB_MODE", "offline")
-    assert wandb_run.chosen_mode(None, None) == "offline"
-    assert wandb_run.chosen_mode(None, "online") == "online"
+    assert wandb_run.chosen_mode(None) == "offline"
+    assert wandb_run.chosen_mode("online") == "online"
     monkeypatch.setenv("WANDB_MODE", "sometimes")
     with pytest.raises(TrackError, match="online or offline"):
-        wandb_run.chosen_mode(None, None)
+        wandb_run.chosen_mode(None)
 
 
 def test_runs_of_an_experiment_share_a_group(tmp_path: Path) -> None:

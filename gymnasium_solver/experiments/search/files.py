@@ -17,15 +17,8 @@ from typing import Any
 from gymnasium_solver.config.foreign import FOREIGN
 from gymnasium_solver.config.yaml_file import parse_value, read_file
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.search.ranges import (
-    KINDS,
-    Choice,
-    Distribution,
-    Range,
-    check_kind,
-    number,
-    slm_distribution,
-)
+from gymnasium_solver.experiments.search import ranges
+from gymnasium_solver.experiments.search.ranges import KINDS, Choice, Range, check_kind
 from gymnasium_solver.suggest import did_you_mean
 
 Block = Mapping[Any, Any]
@@ -84,7 +77,7 @@ def param_text(name: str, given: Any) -> str:
     if isinstance(given, list):
         return str(Choice(tuple(given)))
     if not isinstance(given, Mapping):
-        raise ValueError(f"{name}: {given!r} is no range; set a fixed value under `set:`")
+        raise ValueError(f"{name}: {given!r} is not a range; set a fixed value under `set:`")
     block = dict(given)
     when = block.pop("if", None)
     step, weights = block.pop("step", None), block.pop("weights", None)
@@ -97,7 +90,7 @@ def param_text(name: str, given: Any) -> str:
     if kind == "choice":
         text = str(Choice(tuple(values), tuple(weights or ())))
     else:
-        text = str(Range(kind, number(values[0]), number(values[1]), step))
+        text = str(Range(kind, ranges.number(values[0]), ranges.number(values[1]), step))
     return text + "".join(f" if {condition}" for condition in _conditions(name, when))
 
 
@@ -144,7 +137,7 @@ def _slm_plan(search: Block) -> PlanKeys:
         name = ours[0] if len(ours) == 1 else theirs
         if name != path:
             notes.append(f"{path} is read as {name}")
-        params[name] = str(slm_distribution(kind, arguments))
+        params[name] = str(ranges.slm_distribution(kind, arguments))
     return {"params": params}, notes
 
 
@@ -182,7 +175,8 @@ VARIANTS = {
     "rgb_ppo": "ppo",
     "rgb_deterministic_ppo": "ppo_v4",
 }
-"""Variants of the Atari configs in the system that these files are written for, and ours."""
+"""Variants of the Atari configs in the system that these files are written for, and ours:
+ALE-Pong-v5:objects_ppo is our ALE/Pong-v5:ppo_objects."""
 
 
 def _wandb_plan(content: Block) -> PlanKeys:
@@ -203,26 +197,20 @@ def _wandb_plan(content: Block) -> PlanKeys:
         "metric": _metric(content.get("metric"), notes),
     }
     if target is not None:
-        plan["config"] = _our_config(target, notes)
+        env_id, colon, variant = target.partition(":")
+        plan["config"] = target
+        if env_id.startswith("ALE-") and variant in VARIANTS:
+            plan["config"] = f"ALE/{env_id.removeprefix('ALE-')}{colon}{VARIANTS[variant]}"
+            notes.append(f"{target} is {plan['config']} here")
     if content.get("program"):
         notes.append(f"program {content['program']} is not run: trials are gsolve train")
     if name := content.get("name"):
         plan["name"] = str(name)
-    if content.get("run_cap") is not None:
-        plan["trials"] = content["run_cap"]
-    if content.get("early_terminate") is not None:
-        plan["prune"] = _early_terminate(content["early_terminate"])
+    if (run_cap := content.get("run_cap")) is not None:
+        plan["trials"] = run_cap
+    if (early := content.get("early_terminate")) is not None:
+        plan["prune"] = _early_terminate(early)
     return plan, notes
-
-
-def _our_config(target: str, notes: list[str]) -> str:
-    """ALE-Pong-v5:objects_ppo is our ALE/Pong-v5:ppo_objects."""
-    env_id, colon, variant = target.partition(":")
-    if not env_id.startswith("ALE-") or variant not in VARIANTS:
-        return target
-    ours = f"ALE/{env_id.removeprefix('ALE-')}{colon}{VARIANTS[variant]}"
-    notes.append(f"{target} is {ours} here")
-    return ours
 
 
 def _metric(metric: Any, notes: list[str]) -> dict[str, Any]:
@@ -311,7 +299,7 @@ def _parameters(block: Any, prefix: str = "") -> tuple[dict[str, str], dict[str,
     return params, constants
 
 
-def _distribution(given: Block) -> Distribution:
+def _distribution(given: Block) -> ranges.Distribution:
     """The distribution of one parameter; ValueError or ConfigError says what is wrong."""
     kind = str(given.get("distribution") or _implied(given))
     check_kind(kind, list(DISTRIBUTIONS))

@@ -28,17 +28,10 @@ from gymnasium_solver.config.types import Count, Float, NonNegativeInt, Seed
 from gymnasium_solver.config.yaml_file import dump_yaml, unfilled
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import ConfigError, MissingError
+from gymnasium_solver.experiments.search import space as spaces
 from gymnasium_solver.experiments.search.files import param_text
 from gymnasium_solver.experiments.search.ranges import Options
-from gymnasium_solver.experiments.search.space import (
-    Param,
-    Space,
-    Values,
-    check_names,
-    overrides,
-    param_of,
-    unknown_field,
-)
+from gymnasium_solver.experiments.search.space import Param, Space, Values, overrides
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
 from gymnasium_solver.suggest import did_you_mean
 from gymnasium_solver.training.prepare import load_config
@@ -182,7 +175,7 @@ class Plan(Block):
 
 @lru_cache(maxsize=64)
 def _space(params: tuple[tuple[str, str], ...]) -> Space:
-    return Space(tuple(param_of(name, text) for name, text in params))
+    return Space(tuple(spaces.param_of(name, text) for name, text in params))
 
 
 def read_plan(data: Mapping[str, Any], where: str) -> Plan:
@@ -197,10 +190,8 @@ def read_plan(data: Mapping[str, Any], where: str) -> Plan:
 def _line(problem: Mapping[str, Any]) -> str:
     path = [str(part) for part in problem["loc"]]
     name = ".".join(path)
-    blocks: dict[str, type[BaseModel]] = {
-        "metric": MetricPlan, "prune": PrunePlan, "final": FinalPlan, "pbt": PbtPlan,
-    }  # fmt: skip
-    block = blocks.get(path[0], Plan) if len(path) > 1 else Plan
+    given = getattr(Plan(), path[0], None) if len(path) > 1 else None
+    block: type[BaseModel] = type(given) if isinstance(given, Block) else Plan
     if problem["type"] == "extra_forbidden":
         return f"{name}: unknown key. {did_you_mean(path[-1], block.model_fields)}".rstrip()
     if problem["type"] == "value_error":
@@ -229,7 +220,7 @@ def prepare(plan: Plan) -> Prepared:
     config = load_config(plan.config, overrides=plan.set)
     plan = _with_space(plan, config, notes)
     space = plan.space()
-    check_names(space, type(config).model_fields)
+    spaces.check_names(space, type(config).model_fields)
     if plan.sampler == "pbt":
         try:
             check_live(type(config), [param.field for param in space.params])
@@ -288,7 +279,7 @@ def _with_space(plan: Plan, config: Config, notes: list[str]) -> Plan:
         if text:
             params[name] = text
         elif name not in kind.model_fields:
-            raise ConfigError(unknown_field(name, kind.model_fields))
+            raise ConfigError(spaces.unknown_field(name, kind.model_fields))
         elif name not in ranges:
             raise ConfigError(
                 f"{name} has no range of its own: give one, --param {name}=LOW..HIGH. Fields with "

@@ -300,7 +300,9 @@ def _choice(body: str) -> Choice:
         values, weights = body[: cut.start() + 1], body[cut.end() - 1 :]
     found = listed(values)
     if len(found) == 1 and not body.startswith("["):
-        raise ValueError(f"one value is no search: set it with --set, or give a range, {EXAMPLE}")
+        raise ValueError(
+            f"one value needs no search: set it with --set, or give a range, {EXAMPLE}"
+        )
     return Choice(tuple(found), tuple(parse_value(weights)) if weights else ())
 
 

@@ -10,6 +10,7 @@ A parameter is a field of the config or a place inside one (`policy_lr.start`, `
 import itertools
 import json
 import math
+import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -19,17 +20,12 @@ from typing import Any
 from gymnasium_solver.config.foreign import NOTES, our_names
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.search.ranges import (
-    EXAMPLE,
-    Distribution,
-    Latent,
-    listed,
-    read_distribution,
-    slm_distribution,
-)
+from gymnasium_solver.experiments.search import ranges
+from gymnasium_solver.experiments.search.ranges import Distribution, Latent
 from gymnasium_solver.suggest import ask, did_you_mean
 
 Values = dict[str, Any]
+ORDER = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt}
 SIGNS = ("!=", ">=", "<=", "=", ">", "<")
 MOST_CELLS = 100_000
 NOT_SEARCHED = {
@@ -57,16 +53,13 @@ class Condition:
     values: tuple[Any, ...]
 
     def holds(self, given: Mapping[str, Any]) -> bool:
-        value = given.get(self.name)
+        value: Any = given.get(self.name)
         if self.sign in ("=", "!="):
             is_flag = isinstance(value, bool)  # true is not 1
             found = any(isinstance(v, bool) == is_flag and v == value for v in self.values)
             return found == (self.sign == "=")
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            return False
-        bound = self.values[0]
-        compared = {">": value > bound, "<": value < bound, ">=": value >= bound}
-        return bool(compared.get(self.sign, value <= bound))
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return is_number and bool(ORDER[self.sign](value, self.values[0]))
 
     def __str__(self) -> str:
         texts = [v if isinstance(v, str) else json.dumps(v) for v in self.values]
@@ -97,7 +90,7 @@ def read_param(text: str) -> Param:
     """`name=distribution [if condition]` as a parameter."""
     name, equals, rest = text.partition("=")
     if not equals or not name.strip() or not rest.strip():
-        raise ConfigError(f"--param {text}: expected FIELD=RANGE, {EXAMPLE}")
+        raise ConfigError(f"--param {text}: expected FIELD=RANGE, {ranges.EXAMPLE}")
     return param_of(name.strip(), rest.strip())
 
 
@@ -108,8 +101,8 @@ def param_of(name: str, text: str) -> Param:
     field, double, kind = name.rpartition("__")
     try:
         if double:
-            return Param(field, slm_distribution(kind, listed(text)), when)
-        return Param(name, read_distribution(text), when)
+            return Param(field, ranges.slm_distribution(kind, ranges.listed(text)), when)
+        return Param(name, ranges.read_distribution(text), when)
     except ValueError as error:
         raise ConfigError(f"{name}={text}: {error}") from None
 
@@ -135,13 +128,11 @@ class Space:
 
     def __post_init__(self) -> None:
         names = [param.name for param in self.params]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
+        if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(f"{', '.join(twice)}: given twice")
-        for param in self.params:
-            inside = [n for n in names if n.startswith(f"{param.name}.")]
-            if inside:
-                raise ConfigError(f"{param.name} and {inside[0]} set the same field: keep one")
+        for outer, inner in itertools.permutations(names, 2):
+            if inner.startswith(f"{outer}."):
+                raise ConfigError(f"{outer} and {inner} set the same field: keep one")
 
     def ordered(self) -> list[Param]:
         """Each parameter after those that its conditions name."""

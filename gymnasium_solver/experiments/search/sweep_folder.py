@@ -25,14 +25,8 @@ from gymnasium_solver.experiments.search.journal import Journal, Trial
 from gymnasium_solver.experiments.search.plan import Plan, Prepared, read_plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
 from gymnasium_solver.paths import is_file, is_folder, user_path
-from gymnasium_solver.runs.files import (
-    dump_json,
-    locked,
-    read_json,
-    read_pointer,
-    write_atomic,
-    write_pointer,
-)
+from gymnasium_solver.runs import files
+from gymnasium_solver.runs.files import locked, write_atomic
 from gymnasium_solver.runs.run import LAST_RUN, runs_root
 
 SWEEPS = "sweeps"
@@ -86,10 +80,10 @@ class Sweep:
     def read(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the sweep, if it exists."""
         path = self.path / name
-        return read_json(path, "Delete it; it is made again.") if is_file(path) else None
+        return files.read_json(path, "Delete it; it is made again.") if is_file(path) else None
 
     def write(self, name: str, value: Any) -> None:
-        write_atomic(self.path / name, dump_json(value))
+        write_atomic(self.path / name, files.dump_json(value))
 
     @property
     def is_running(self) -> bool:
@@ -121,7 +115,7 @@ def create_sweep(prepared: Prepared, runs: Path) -> Sweep:
         write_atomic(draft.base_path, prepared.base.encode())
         draft.write_plan(prepared.plan)
         temporary.rename(sweep.path)
-        write_pointer(root / LAST_RUN, sweep.id)
+        files.write_pointer(root / LAST_RUN, sweep.id)
     except OSError as error:
         raise RunError(f"cannot create a sweep in {root}: {error.strerror or error}") from error
     return sweep
@@ -136,13 +130,13 @@ def sweep_ids(runs: Path) -> list[str]:
     root = sweeps_root(runs)
     if not is_folder(root):
         return []
-    found = [path for path in root.iterdir() if path.name[0] not in "@." and is_sweep(path)]
-    return [path.name for path in sorted(found, key=_created, reverse=True)]
+    names = [path.name for path in root.iterdir() if path.name[0] not in "@." and is_sweep(path)]
 
+    def created(name: str) -> tuple[str, str]:
+        match = re.search(r"-(\d{8}-\d{6})-[0-9a-f]{4}$", name)
+        return (match[1] if match else "", name)
 
-def _created(path: Path) -> tuple[str, str]:
-    match = re.search(r"-(\d{8}-\d{6})-[0-9a-f]{4}$", path.name)
-    return (match[1] if match else "", path.name)
+    return sorted(names, key=created, reverse=True)
 
 
 def find_sweep(ref: str, runs: Path) -> Sweep:
@@ -156,7 +150,7 @@ def find_sweep(ref: str, runs: Path) -> Sweep:
             f"there are no sweeps in {root}; start one with gsolve sweep CONFIG, or give --runs-dir"
         )
     if name == LAST_RUN:
-        pointed = read_pointer(root / LAST_RUN)
+        pointed = files.read_pointer(root / LAST_RUN)
         return Sweep(root / (pointed if pointed and is_sweep(root / pointed) else ids[0]))
     return Sweep(root / named(name, ids, "sweep", root))
 

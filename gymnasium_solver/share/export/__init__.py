@@ -2,6 +2,6 @@
 
     export_run("@last/@best", root, "onnx", out=None)
 
-deployed.py is the policy as one torch module, comparison.py plays the run's environment to compare
-a file with it; export_run.py (ONNX) and c_header.py write the two formats.
+deployed.py is the policy as one torch module, and plays the run's environment to compare files with
+it; export_run.py (ONNX) and c_header.py write the two formats.
 """

@@ -8,6 +8,7 @@ the machine's C compiler and compared with the run's policy. Without a compiler 
 """
 
 import ctypes
+import itertools
 import json
 import math
 import re
@@ -25,8 +26,13 @@ from gymnasium_solver.errors import RunError, Unsupported
 from gymnasium_solver.fast.native.build import find_compiler
 from gymnasium_solver.fast.native.portable import portable
 from gymnasium_solver.fast.tape import write_forward
-from gymnasium_solver.share.export.comparison import Observed, Seen, Written, compare_actions
-from gymnasium_solver.share.export.deployed import Deployed
+from gymnasium_solver.share.export.deployed import (
+    Deployed,
+    Observed,
+    Seen,
+    Written,
+    compare_actions,
+)
 from gymnasium_solver.spaces.actions import DiscreteActions
 from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 from gymnasium_solver.spaces.space_types import action_leaves, action_width
@@ -50,13 +56,8 @@ def c_header(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Writ
     inputs = {"obs": f"const float[{_n_inputs(policy)}]"}
     if policy.has_mask:
         inputs["action_mask"] = f"const unsigned char[{policy.kind.n_mask}]"
-    width = action_width(policy.kind.space)
-    return (
-        source.encode(),
-        largest,
-        inputs,
-        {"action": "int" if _is_int(policy) else f"float[{width}]"},
-    )
+    action = "int" if _is_int(policy) else f"float[{action_width(policy.kind.space)}]"
+    return source.encode(), largest, inputs, {"action": action}
 
 
 def _is_int(policy: Deployed) -> bool:
@@ -141,13 +142,12 @@ def _names(policy: Deployed, constants: Sequence[Tensor]) -> list[str]:
 
 
 def _order(policy: Deployed) -> str:
-    places, start = [], 0
-    for name, space in part_spaces(policy.raw_space).items():
-        places.append(f"{start}: {name}")
-        start += math.prod(space.shape or ())
-    if list(part_spaces(policy.raw_space)) == [""]:
+    spaces = part_spaces(policy.raw_space)
+    if list(spaces) == [""]:
         return "in the order of the environment"
-    return f"the parts at {', '.join(places)}"
+    widths = [math.prod(space.shape or ()) for space in spaces.values()]
+    places = zip(spaces, itertools.accumulate(widths, initial=0), strict=False)
+    return f"the parts at {', '.join(f'{start}: {name}' for name, start in places)}"
 
 
 # -- comparison -------------------------------------------------------------------------------

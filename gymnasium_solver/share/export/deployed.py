@@ -7,10 +7,18 @@
 It holds all that lies between the environment and the network: the run's observation wrappers, the
 normaliser, legal actions, the recurrent core, and the conversion of actions. It is greedy: the
 actions of an evaluation.
+
+    observed = observe(config, agent, treatment, n=1000)
+    compare_actions(policy, observed.steps[0], inputs, actions)      # RunError if they differ
+
+A written form is compared with the run's own policy on observations of its environment. Half of the
+environments follow the policy, the others act at random, so that the observations are not only
+those of a good agent. Where the environment cannot be built here, they are drawn from its space.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +26,9 @@ import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.agent import Agent
-from gymnasium_solver.envs.as_gymnasium import Treatment, applied_layers
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.as_gymnasium import Applied, Treatment, applied_layers, tap_observations
+from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.vector import VectorWrapper
 from gymnasium_solver.envs.wrappers.actions import ValidActions
 from gymnasium_solver.envs.wrappers.observations import (
@@ -29,7 +39,7 @@ from gymnasium_solver.envs.wrappers.observations import (
     ObservationRescale,
     ObservationScale,
 )
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import EnvError, RunError
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
@@ -42,8 +52,22 @@ from gymnasium_solver.spaces.actions import (
     MultiDiscreteActions,
     ProductActions,
 )
-from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces
-from gymnasium_solver.spaces.space_types import action_leaves, is_box, is_dict, is_product, parts_of
+from gymnasium_solver.spaces.observations import (
+    Obs,
+    Space,
+    allocate_obs,
+    map_obs,
+    obs_arrays,
+    part_spaces,
+)
+from gymnasium_solver.spaces.space_types import (
+    action_leaves,
+    from_native_batch,
+    is_box,
+    is_dict,
+    is_product,
+    parts_of,
+)
 
 Parts = dict[str, Tensor]
 
@@ -62,7 +86,7 @@ class Deployed(nn.Module):
         self.raw_space = treatment.space
         wrappers = applied_layers(treatment, actions.space)
         masks = [wrapper.legal for wrapper in wrappers if isinstance(wrapper, ValidActions)]
-        self.maps = nn.Sequential(*(_map(w) for w in wrappers if not isinstance(w, ValidActions)))
+        self.maps = [_map(w) for w in wrappers if not isinstance(w, ValidActions)]
         legal = torch.from_numpy(np.logical_and.reduce(masks)) if masks else None
         self.register_buffer("legal", legal)
         self.carry_width = policy.initial_carry(1)["core"].shape[1] if self.has_memory else 0
@@ -81,9 +105,9 @@ class Deployed(nn.Module):
     def scores(self, *inputs: Tensor) -> tuple[Tensor, Tensor | None]:
         """Logits, Q-values or actions in the policy's units; and the next carry."""
         given = dict(zip(self.input_names, inputs, strict=True))
-        parts = self.maps(
-            {p: given[key] for p, key in zip(self._parts, self.obs_names, strict=True)}
-        )
+        parts = {p: given[key] for p, key in zip(self._parts, self.obs_names, strict=True)}
+        for function in self.maps:
+            parts = function(parts)
         obs = parts if self._is_dict else parts[""]
         carry = None
         if self.has_memory:
@@ -148,94 +172,54 @@ def _scores_of(policy: Policy) -> Callable[[Any], Tensor]:
 # alone. A wrapper without a map here (of a plugin) cannot be exported.
 
 
-class Affine(nn.Module):
+Map = Callable[[Tensor], Tensor]
+
+
+def _affine(coefficients: tuple[np.ndarray, np.ndarray], *bounds: float) -> Map:
     """clip(x * scale + shift), in float32 as the NumPy wrapper computes it."""
-
-    scale: Tensor
-    shift: Tensor
-
-    def __init__(self, coefficients: tuple[np.ndarray, np.ndarray], *bounds: float):
-        super().__init__()
-        for name, values in zip(("scale", "shift"), coefficients, strict=True):
-            self.register_buffer(name, torch.from_numpy(np.array(values, np.float32)))
-        self.bounds = bounds
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = x.float() * self.scale + self.shift
-        return y.clamp(*self.bounds) if self.bounds else y
+    scale, shift = (torch.from_numpy(np.array(each, np.float32)) for each in coefficients)
+    if not bounds:
+        return lambda x: x.float() * scale + shift
+    return lambda x: (x.float() * scale + shift).clamp(*bounds)
 
 
-class Clip(nn.Module):
-    low: Tensor
-    high: Tensor
-
-    def __init__(self, low: np.ndarray, high: np.ndarray):
-        super().__init__()
-        self.register_buffer("low", torch.from_numpy(np.array(low)))
-        self.register_buffer("high", torch.from_numpy(np.array(high)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.minimum(torch.maximum(x, self.low), self.high)
+def _clip(low: np.ndarray, high: np.ndarray) -> Map:
+    least, most = torch.from_numpy(np.array(low)), torch.from_numpy(np.array(high))
+    return lambda x: torch.minimum(torch.maximum(x, least), most)
 
 
-class Lookup(nn.Module):
+def _lookup(table: np.ndarray, start: int) -> Map:
     """Row `x - start` of a table."""
-
-    table: Tensor
-
-    def __init__(self, table: np.ndarray, start: int):
-        super().__init__()
-        self.register_buffer("table", torch.from_numpy(table.astype(np.float32)))
-        self.start = start
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.table[x.long() - self.start if self.start else x.long()]
+    rows = torch.from_numpy(table.astype(np.float32))
+    return lambda x: rows[x.long() - start if start else x.long()]
 
 
-class MapParts(nn.Module):
-    """A map for some parts of an observation; {"": ...} of a plain one."""
-
-    def __init__(self, maps: dict[str, nn.Module]):
-        super().__init__()
-        self.names, self.maps = list(maps), nn.ModuleList(maps.values())
-
-    def forward(self, parts: Parts) -> Parts:
-        mapped = zip(self.names, self.maps, strict=True)
-        return parts | {name: function(parts[name]) for name, function in mapped}
+_MAPS: dict[type, Callable[[Any, Any], Map]] = {
+    DiscreteEncoder: lambda wrapper, space: _lookup(wrapper.table(space), int(space.start)),
+    ObservationScale: lambda wrapper, space: _affine(wrapper.coefficients(space)),
+    ObservationRescale: lambda wrapper, space: _affine(
+        wrapper.coefficients(space), float(wrapper.low), float(wrapper.high)
+    ),
+    ObservationClip: lambda wrapper, space: _clip(*wrapper.limits(space)),
+}
 
 
-class KeepParts(nn.Module):
-    def __init__(self, names: list[str]):
-        super().__init__()
-        self.names = names
-
-    def forward(self, parts: Parts) -> Parts:
-        if len(self.names) == 1:
-            return {"": parts[self.names[0]]}
-        return {name: parts[name] for name in self.names}
-
-
-def _map(wrapper: VectorWrapper) -> nn.Module:
+def _map(wrapper: VectorWrapper) -> Callable[[Parts], Parts]:
+    """What a wrapper does to the parts of an observation; {"": ...} is a plain one."""
     if isinstance(wrapper, ObservationParts):
-        return KeepParts(wrapper.names)
+        names = wrapper.names
+        if len(names) == 1:
+            return lambda parts: {"": parts[names[0]]}
+        return lambda parts: {name: parts[name] for name in names}
     build = _MAPS.get(type(wrapper))
     if build is None or not isinstance(wrapper, ObservationMap):
         raise RunError(
             f"the wrapper {type(wrapper).__name__} of this run cannot be exported. Wrappers with "
             f"an exported form: {', '.join(kind.__name__ for kind in _MAPS)}, ObservationParts."
         )
-    parts = part_spaces(wrapper.env.observation_space)
-    return MapParts({name: build(wrapper, parts[name]) for name in wrapper.mapped_parts})
-
-
-_MAPS: dict[type, Callable[[Any, Any], nn.Module]] = {
-    DiscreteEncoder: lambda wrapper, space: Lookup(wrapper.table(space), int(space.start)),
-    ObservationScale: lambda wrapper, space: Affine(wrapper.coefficients(space)),
-    ObservationRescale: lambda wrapper, space: Affine(
-        wrapper.coefficients(space), float(wrapper.low), float(wrapper.high)
-    ),
-    ObservationClip: lambda wrapper, space: Clip(*wrapper.limits(space)),
-}
+    spaces = part_spaces(wrapper.env.observation_space)
+    maps = {name: build(wrapper, spaces[name]) for name in wrapper.mapped_parts}
+    return lambda parts: parts | {name: function(parts[name]) for name, function in maps.items()}
 
 
 # -- actions ----------------------------------------------------------------------------------
@@ -304,3 +288,124 @@ def score_gap(kind: ActionKind, outputs: Tensor) -> Tensor:
             top = part.topk(2, dim=1).values
             gaps.append((top[:, 0] - top[:, 1]) / top.abs().amax(dim=1).clamp(min=1.0))
     return torch.stack(gaps).amin(dim=0)
+
+
+# -- comparison ------------------------------------------------------------------------------
+
+N_ENVS = 8
+SEED = 20_240_117
+"""The seed of the episodes. Any number does: two forms of one policy are compared."""
+TOLERANCE = 1e-4
+"""Largest difference of a real-valued action, as a share of its range in the observed steps."""
+TIE = 1e-5
+"""Two choices whose scores differ less are a tie: rounding decides, and either is right."""
+Written = tuple[bytes, float, dict[str, str], dict[str, str]]
+"""A file, its largest difference from the policy, and a description of its inputs and outputs."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One step of N environments."""
+
+    obs: Obs
+    """Observations of the environment, before the wrappers that an agent applies itself."""
+    mask: np.ndarray | None
+    is_first: np.ndarray
+    action: Any
+    """The policy's greedy action, as the environment takes it."""
+
+
+@dataclass(frozen=True)
+class Observed:
+    steps: list[Seen]
+    source: str
+    """Where the observations come from, in words."""
+
+    @property
+    def n(self) -> int:
+        return sum(len(step.is_first) for step in self.steps)
+
+
+def observe(config: Config, agent: Agent, treatment: Treatment, n: int = 1000) -> Observed:
+    """At least n observations of the environment, or of its space if it cannot be built."""
+    try:
+        return _played(config, agent, n)
+    except EnvError as error:
+        steps = _drawn(agent, treatment, n)
+        return Observed(steps, f"{n} random points of the observation space ({error})")
+
+
+def _played(config: Config, agent: Agent, n: int) -> Observed:
+    policy, rng = agent.policy, np.random.default_rng(SEED)
+    env, tap = tap_observations(env_from_config(config, min(N_ENVS, n)))
+    steps: list[Seen] = []
+    try:
+        obs, is_first = env.reset(SEED), np.ones(env.n_envs, bool)
+        carry = policy.initial_carry(env.n_envs)
+        while len(steps) * env.n_envs < n:
+            acted = policy.greedy(obs, carry, is_first, env.action_mask)
+            carry, best = acted.carry, policy.to_env(acted.actions)
+            mask = None if tap.action_mask is None else tap.action_mask.copy()
+            native = policy.actions.to_native_batch(best)
+            steps.append(Seen(map_obs(np.copy, tap.obs), mask, is_first.copy(), native))
+            chance = policy.to_env(policy.actions.uniform(env.n_envs, rng, env.action_mask))
+            taken = best.copy()
+            taken[1::2] = chance[1::2]
+            step = env.step(taken)
+            obs, is_first = step.obs, step.is_reset
+    finally:
+        env.close()
+    return Observed(steps, f"{len(steps) * env.n_envs} observations of {config.env_id}")
+
+
+def _drawn(agent: Agent, treatment: Treatment, n: int) -> list[Seen]:
+    policy, apply = agent.policy, Applied(treatment, agent.action_space)
+    treatment.space.seed(SEED)
+    steps, carry = [], policy.initial_carry(N_ENVS)
+    is_first = np.ones(N_ENVS, bool)
+    for _ in range(-(-n // N_ENVS)):
+        raw = allocate_obs(treatment.space, (N_ENVS,))
+        for row in range(N_ENVS):
+            for name, drawn in obs_arrays(treatment.space.sample()):
+                (raw[name] if isinstance(raw, dict) else raw)[row] = drawn
+        obs, legal = apply(raw)
+        mask = None if legal is None else np.broadcast_to(legal, (N_ENVS, legal.shape[1]))
+        acted = policy.greedy(obs, carry, is_first, mask)
+        carry = acted.carry
+        native = policy.actions.to_native_batch(policy.to_env(acted.actions))
+        steps.append(Seen(raw, None, is_first, native))
+        is_first = np.zeros(N_ENVS, bool)
+    return steps
+
+
+def compare_actions(
+    policy: Deployed,
+    step: Seen,
+    inputs: Mapping[str, np.ndarray],
+    actions: list[np.ndarray],
+    rows: int | None = None,
+) -> float:
+    """The largest difference between these actions and the policy's own in this step.
+
+    RunError if an action differs by more than rounding."""
+    own = from_native_batch(policy.kind.space, step.action)[:rows]
+    own = own.reshape(len(own), -1).astype(np.float64)
+    got = np.concatenate([a.reshape(len(a), -1).astype(np.float64) for a in actions], axis=1)
+    gap = np.abs(own - got).max(axis=1, initial=0.0)
+    scale = max(1.0, float(np.abs(own).max(initial=0.0)))
+    different = ~(gap <= TOLERANCE * scale)
+    if different.any() and not _are_ties(policy, inputs, different):
+        row = int(np.flatnonzero(different)[0])
+        raise RunError(
+            f"the exported file acts differently: {got[row].tolist()} where the run's policy "
+            f"takes {own[row].tolist()}. Nothing was written; please report this run's config."
+        )
+    return float(gap[~different].max(initial=0.0))
+
+
+@torch.no_grad()
+def _are_ties(policy: Deployed, inputs: Mapping[str, np.ndarray], rows: np.ndarray) -> bool:
+    n = len(rows)
+    tensors = [torch.from_numpy(inputs[name][:n].copy()) for name in policy.input_names]
+    scores, _ = policy.scores(*tensors)
+    return bool((score_gap(policy.kind, scores).numpy()[rows] < TIE).all())

@@ -24,8 +24,14 @@ from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs.files import cannot_write, write_atomic
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.share.export.c_header import c_header
-from gymnasium_solver.share.export.comparison import Observed, Written, compare_actions, observe
-from gymnasium_solver.share.export.deployed import Deployed, deployed_policy
+from gymnasium_solver.share.export.deployed import (
+    Deployed,
+    Observed,
+    Written,
+    compare_actions,
+    deployed_policy,
+    observe,
+)
 from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.training.agents import load_agent, run_treatment
 from gymnasium_solver.training.threads import limited_threads

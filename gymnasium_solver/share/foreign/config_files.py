@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.config.foreign import our_names
 from gymnasium_solver.config.yaml_file import dump_yaml, parse_yaml
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.registry import config_class
 from gymnasium_solver.share.foreign.hyperparams import NO_COUNTERPART, Mapped, map_fields
 from gymnasium_solver.suggest import did_you_mean
 
@@ -168,38 +170,20 @@ _SLM_ALGOS = {
     "SoftActorCritic": "sac",
     "CrossQ": "crossq",
 }
-# Where a value stands in the spec -> our field.
+# Where a value stands in the spec -> our field, where config/foreign.py does not know its name.
 _SLM_FIELDS = {
-    "algorithm.gamma": "gamma",
-    "algorithm.lam": "gae_lambda",
-    "algorithm.val_loss_coef": "vf_coef",
-    "algorithm.minibatch_size": "batch_size",
-    "algorithm.training_epoch": "n_epochs",
     "algorithm.training_start_step": "learning_starts",
     "algorithm.training_frequency": "train_freq",
-    "algorithm.time_horizon": "n_steps",
     "algorithm.clip_eps_spec": "clip_range",
     "algorithm.entropy_coef_spec": "ent_coef",
     "algorithm.explore_var_spec": "epsilon",
-    "memory.batch_size": "batch_size",
     "memory.max_size": "buffer_size",
-    "net.hid_layers": "hidden_dims",
     "net.hid_layers_activation": "activation",
-    "net.clip_grad_val": "max_grad_norm",
     "net.shared": "share_trunk",
     "net.update_frequency": "target_update_freq",
     "net.polyak_coef": "tau",
-    "net.optim_spec.lr": "policy_lr",
-    "net.actor_optim_spec.lr": "policy_lr",
     "net.critic_optim_spec.lr": "critic_lr",
     "net.optim_spec.name": "optimizer",
-    "env.num_envs": "n_envs",
-    "env.max_t": "max_episode_steps",
-    "env.max_frame": "max_env_steps",
-    "env.normalize_obs": "normalize_obs",
-    "env.normalize_reward": "normalize_reward",
-    "env.clip_obs": "clip_obs",
-    "env.clip_reward": "clip_reward",
 }
 _SLM_SILENT = {
     *("agent.name", "algorithm.name", "memory.name", "net.type", "env.name", "net.gpu"),
@@ -227,7 +211,7 @@ def _slm(spec: Mapping[str, Any], path: Path, env_id: str | None) -> Translated:
     mapped, algo_id = Mapped(), _SLM_ALGOS[name]
     blocks = {key: block(agent.get(key)) for key in ("algorithm", "memory", "net")} | {"env": env}
     for prefix, fields in blocks.items():
-        _slm_fields(prefix, fields, mapped)
+        _slm_fields(prefix, fields, algo_id, mapped)
     _slm_meanings(name, blocks, mapped)
     mapped.drop_unknown(algo_id)
     for other in spec.keys() - {"agent", "env", "name"}:
@@ -235,12 +219,14 @@ def _slm(spec: Mapping[str, Any], path: Path, env_id: str | None) -> Translated:
     return Translated("SLM-Lab", env_id or str(env.get("name", "")), algo_id, mapped, path.name)
 
 
-def _slm_fields(prefix: str, fields: Mapping[str, Any], mapped: Mapped) -> None:
+def _slm_fields(prefix: str, fields: Mapping[str, Any], algo_id: str, mapped: Mapped) -> None:
+    known = config_class(algo_id).model_fields
     for name, value in fields.items():
         key = f"{prefix}.{name}"
-        ours = _SLM_FIELDS.get(key)
+        names = [name] if name in known else our_names(name, known)
+        ours = _SLM_FIELDS.get(key, names[0] if len(names) == 1 else None)
         if isinstance(value, Mapping) and ours is None:
-            _slm_fields(key, value, mapped)
+            _slm_fields(key, value, algo_id, mapped)
         elif key in _SLM_SILENT or value is None:
             continue
         elif ours is None:

@@ -240,7 +240,12 @@ def import_model(
     save_checkpoint(run.checkpoints_dir, model.env_steps, tensors, state, {}, best=True)
     run.log_event("checkpoint", env_steps=model.env_steps, epoch=0, reason="imported")
     if episodes is not None:
-        _test(run, root, episodes)
+        scores = score(find_run(str(run.path.resolve()), root), episodes, "test", {"greedy": True})
+        result, threshold = scores.results["greedy"].to_dict(), scores.threshold
+        run.log_event("eval", stage="test", **result)
+        solved = None if threshold is None else bool(result["mean"] >= threshold)
+        run.update_meta(test=test_score(result), test_episodes=episodes, solved=solved)
+        run.close()
     return run, mapped
 
 
@@ -286,13 +291,3 @@ def _create(
         pid=None,
     )
     return run
-
-
-def _test(run: Run, root: Path, episodes: int) -> None:
-    scores = score(find_run(str(run.path.resolve()), root), episodes, "test", {"greedy": True})
-    result = scores.results["greedy"].to_dict()
-    run.log_event("eval", stage="test", **result)
-    threshold = scores.threshold
-    solved = None if threshold is None else bool(result["mean"] >= threshold)
-    run.update_meta(test=test_score(result), test_episodes=episodes, solved=solved)
-    run.close()

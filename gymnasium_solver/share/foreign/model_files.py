@@ -28,15 +28,8 @@ from gymnasium_solver.errors import RunError, first_line
 from gymnasium_solver.share.foreign.imported_model import ForeignModel, Layer, Moments
 
 MOST_BYTES = 2**30
-# The module of SB3's policy class -> our algorithm.
-_SB3_ALGOS = {
-    "stable_baselines3.common.policies": "ppo",
-    "stable_baselines3.ppo.policies": "ppo",
-    "stable_baselines3.a2c.policies": "a2c",
-    "stable_baselines3.dqn.policies": "dqn",
-    "stable_baselines3.sac.policies": "sac",
-    "stable_baselines3.td3.policies": "td3",
-}
+# The module of SB3's policy class (stable_baselines3.dqn.policies) -> our algorithm.
+_SB3_ALGOS = {name: name for name in ("ppo", "a2c", "dqn", "sac", "td3")} | {"common": "ppo"}
 _ACTIVATIONS = {"Tanh": "tanh", "ReLU": "relu", "ELU": "elu", "LeakyReLU": "leaky_relu"}
 _ACTIVATIONS |= {"GELU": "gelu", "SiLU": "silu", "SELU": "selu", "Identity": "identity"}
 _SCHEDULE = re.compile(
@@ -105,8 +98,7 @@ def read_sb3(path: Path, statistics: Path | None = None) -> ForeignModel:
     data, tensors, variables = _read_zip(path)
     algo = _sb3_algorithm(data, path)
     model = _SB3_MODELS[algo](tensors)
-    if algo == "a2c":
-        model.algo_id = "a2c"
+    model.algo_id = "a2c" if algo == "a2c" else model.algo_id
     model.activation = _activation(data, "tanh" if algo in ("ppo", "a2c") else "relu")
     model.env_steps = int(data.get("num_timesteps") or 0)
     model.hyper = {name: plain(value) for name, value in data.items()}
@@ -139,7 +131,8 @@ def _read_zip(path: Path) -> tuple[dict[str, Any], Tensors, Tensors]:
 def _sb3_algorithm(data: dict[str, Any], path: Path) -> str:
     policy = data.get("policy_class")
     module = policy.get("__module__") if isinstance(policy, dict) else None
-    algo = _SB3_ALGOS.get(str(module))
+    match = re.fullmatch(r"stable_baselines3\.(\w+)\.policies", str(module))
+    algo = _SB3_ALGOS.get(match[1]) if match else None
     if algo is None:
         raise RunError(
             f"{path}: models with the policy of {module} cannot be imported. Can be: PPO, A2C, "
@@ -244,13 +237,7 @@ def _sb3_td3(tensors: Tensors) -> ForeignModel:
     return ForeignModel("SB3", algo, _chain(tensors, "actor.mu"), critics)
 
 
-_SB3_MODELS = {
-    "ppo": _sb3_ppo,
-    "a2c": _sb3_ppo,
-    "dqn": _sb3_dqn,
-    "sac": _sb3_sac,
-    "td3": _sb3_td3,
-}
+_SB3_MODELS = {"ppo": _sb3_ppo, "a2c": _sb3_ppo, "dqn": _sb3_dqn, "sac": _sb3_sac, "td3": _sb3_td3}
 
 
 def read_vec_normalize(path: Path) -> Moments | None:
@@ -324,7 +311,7 @@ def _cleanrl_critics(states: list[Tensors]) -> ForeignModel:
     return ForeignModel("CleanRL", algo, [*hidden, head], values, activation="relu")
 
 
-MOST_BYTES = 64 * 1024 * 1024
+MOST_PICKLED_BYTES = 64 * 1024 * 1024
 
 
 @dataclass
@@ -352,7 +339,7 @@ _OBJECTS = {"REDUCE": 0, "NEWOBJ": 0, "NEWOBJ_EX": 1}
 
 def read_inert(data: bytes) -> Any:
     """The data as plain values, lists, dicts and `Inert` objects; RunError if it is damaged."""
-    if len(data) > MOST_BYTES:
+    if len(data) > MOST_PICKLED_BYTES:
         raise RunError(f"a pickle of {len(data) / 1e6:.0f} MB is too large to be statistics.")
     machine = _Machine()
     try:
@@ -386,10 +373,9 @@ class _Machine:
             stack.append(tuple(self._pop(_TUPLES[name])))
         elif name == "TUPLE":
             stack.append(tuple(self._to_mark()))
-        elif name in ("LIST", "FROZENSET"):
-            stack.append(self._to_mark())
-        elif name == "DICT":
-            stack.append(self._pairs(self._to_mark()))
+        elif name in ("LIST", "FROZENSET", "DICT"):
+            items = self._to_mark()
+            stack.append(self._pairs(items) if name == "DICT" else items)
         elif name == "GLOBAL":
             stack.append(Inert(str(argument).replace(" ", ".")))
         elif name == "STACK_GLOBAL":

@@ -15,6 +15,13 @@ from typing import Any
 from gymnasium_solver.errors import ConfigError, RunError, first_line
 
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+FIXES = {
+    401: "you are not logged in. Run: hf auth login",
+    403: "your token may not write there. Run: hf auth login, with a token that may write",
+    409: "it exists already",
+    412: "somebody else has changed it meanwhile; try again",
+    429: "too many requests; try again later",
+}
 
 
 def api() -> Any:
@@ -59,25 +66,15 @@ def hub_errors(what: str) -> Iterator[None]:
     except hub.RevisionNotFoundError:
         raise RunError(f"{what} has no such revision.") from None
     except hub.HfHubHTTPError as error:
-        raise RunError(f"{what}: the Hub answers {_status(error)}") from None
+        code = int(getattr(getattr(error, "response", None), "status_code", 0))
+        fix = FIXES.get(code, first_line(error))
+        raise RunError(f"{what}: the Hub answers {code}: {fix}") from None
     except (OSError, ValueError, RuntimeError) as error:  # no connection, a bad argument
         raise RunError(f"{what}: {first_line(error)}") from None
     except Exception as error:  # the HTTP library's own errors
         if type(error).__module__.partition(".")[0] not in ("httpx", "httpx2", "httpcore"):
             raise
         raise RunError(f"the Hub cannot be reached: {first_line(error)}") from None
-
-
-def _status(error: Any) -> str:
-    code = int(getattr(getattr(error, "response", None), "status_code", 0))
-    fixes = {
-        401: "you are not logged in. Run: hf auth login",
-        403: "your token may not write there. Run: hf auth login, with a token that may write",
-        409: "it exists already",
-        412: "somebody else has changed it meanwhile; try again",
-        429: "too many requests; try again later",
-    }
-    return f"{code}: {fixes.get(code, first_line(error))}"
 
 
 def commit(
@@ -106,30 +103,21 @@ def download(repo_id: str, kind: str, sha: str, names: list[str], folder: Path) 
     """Fetch files of a commit into a folder."""
     from huggingface_hub import hf_hub_download
 
+    endpoint = os.environ.get("HF_ENDPOINT")
     with hub_errors(repo_id), _quiet_bars():
         for name in names:
-            hf_hub_download(
-                repo_id,
-                name,
-                repo_type=kind,
-                revision=sha,
-                local_dir=folder,
-                endpoint=os.environ.get("HF_ENDPOINT"),
-            )
+            hf_hub_download(repo_id, name, repo_type=kind, revision=sha, local_dir=folder,
+                            endpoint=endpoint)  # fmt: skip
 
 
 @contextmanager
 def _quiet_bars() -> Iterator[None]:
-    from huggingface_hub.utils import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
+    from huggingface_hub import utils
 
-    was_disabled = are_progress_bars_disabled()
-    disable_progress_bars()
+    was_disabled = utils.are_progress_bars_disabled()
+    utils.disable_progress_bars()
     try:
         yield
     finally:
         if not was_disabled:
-            enable_progress_bars()
+            utils.enable_progress_bars()

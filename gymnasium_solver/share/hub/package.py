@@ -23,13 +23,7 @@ from typing import Any
 
 from gymnasium_solver.config.yaml_file import dump_yaml, parse_yaml
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.runs.checkpoint import (
-    BEST,
-    LAST,
-    list_checkpoints,
-    pointer_env_steps,
-    verified_manifest,
-)
+from gymnasium_solver.runs import checkpoint as checkpointing
 from gymnasium_solver.runs.files import dump_json
 from gymnasium_solver.runs.query import get_meta
 from gymnasium_solver.runs.run import Run
@@ -222,16 +216,16 @@ def _line(line: str, scrub: Scrub) -> str:
 
 def _add_checkpoints(package: Package, which: str) -> None:
     folder = package.run.checkpoints_dir
-    found = {c.env_steps: c.path for c in list_checkpoints(folder)}
+    found = {c.env_steps: c.path for c in checkpointing.list_checkpoints(folder)}
     if not found:
         raise RunError(f"{package.run.id} has no checkpoint to publish.")
-    best, last = (pointer_env_steps(folder, name) for name in (BEST, LAST))
+    best, last = (checkpointing.pointer_env_steps(folder, name) for name in ("best", "last"))
     last = last if last is not None else max(found)
     best = best if best is not None else last
     steps = {"best": {best}, "last": {best, last}, "all": set(found)}[which]
     for env_steps in sorted(steps):
         path = found[env_steps]
-        for name in ("manifest.json", "done", *verified_manifest(path)["files"]):
+        for name in ("manifest.json", "done", *checkpointing.verified_manifest(path)["files"]):
             package.files[f"checkpoints/{env_steps}/{name}"] = (path / name).read_bytes()
     package.files["checkpoints/best"] = str(best).encode()
     package.files["checkpoints/last"] = str(last if last in steps else best).encode()

@@ -67,7 +67,14 @@ def pull_run(repo_id: str, root: Path, revision: str | None = None, name: str | 
         )
     sha, names = client.listed(repo_id, "model", revision)
     wanted = [each for each in names if is_wanted(each)]
-    check_layout(repo_id, names, wanted)
+    if missing := [each for each in ("config.yaml", "meta.json", MANIFEST) if each not in wanted]:
+        pickles = [each for each in names if each.endswith(PICKLES)]
+        why = f"it has no {missing[0]}"
+        if pickles:
+            why += f"; {pickles[0]} may hold a pickle, which is never loaded"
+        if any(each.endswith(".zip") for each in pickles):
+            why += ". A model of Stable-Baselines3: download the zip, then gsolve import-sb3"
+        raise RunError(f"{repo_id} is not a run of gymnasium-solver: {why}.")
     origin = {"hub": repo_id, "revision": sha}
     return place(
         target, origin, lambda folder: client.download(repo_id, "model", sha, wanted, folder)
@@ -77,19 +84,6 @@ def pull_run(repo_id: str, root: Path, revision: str | None = None, name: str | 
 def is_wanted(name: str) -> bool:
     """Whether a file of a repository belongs to a run."""
     return _WANTED.fullmatch(name) is not None
-
-
-def check_layout(repo_id: str, names: list[str], wanted: list[str]) -> None:
-    missing = [each for each in ("config.yaml", "meta.json", MANIFEST) if each not in wanted]
-    if not missing:
-        return
-    pickles = [each for each in names if each.endswith(PICKLES)]
-    why = f"it has no {missing[0]}"
-    if pickles:
-        why += f"; {pickles[0]} may hold a pickle, which is never loaded"
-        if any(each.endswith(".zip") for each in pickles):
-            why += ". A model of Stable-Baselines3: download the zip, then gsolve import-sb3"
-    raise RunError(f"{repo_id} is not a run of gymnasium-solver: {why}.")
 
 
 def place(target: Path, origin: dict[str, str], fetch: Any) -> Run:
@@ -183,20 +177,16 @@ def pull_runs(repo_id: str, pattern: str, root: Path) -> tuple[list[Run], list[s
         if (root / run_id).exists():
             there.append(run_id)
             continue
-        origin = {"dataset": repo_id, "revision": sha}
-        pulled.append(place(root / run_id, origin, _fetch(repo_id, sha, run_id, files)))
+        paths = [f"runs/{run_id}/{name}" for name in files]
+
+        def fetch(folder: Path, run_id: str = run_id, paths: list[str] = paths) -> None:
+            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pull-") as temp:
+                client.download(repo_id, "dataset", sha, paths, Path(temp))
+                for path in sorted((Path(temp) / "runs" / run_id).iterdir()):
+                    path.rename(folder / path.name)
+
+        pulled.append(place(root / run_id, {"dataset": repo_id, "revision": sha}, fetch))
     return pulled, there
-
-
-def _fetch(repo_id: str, sha: str, run_id: str, files: list[str]) -> Any:
-    def fetch(folder: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pull-") as temp:
-            names = [f"runs/{run_id}/{name}" for name in files]
-            client.download(repo_id, "dataset", sha, names, Path(temp))
-            for path in sorted((Path(temp) / "runs" / run_id).iterdir()):
-                path.rename(folder / path.name)
-
-    return fetch
 
 
 def _by_run(names: list[str], pattern: str) -> dict[str, list[str]]:

@@ -8,8 +8,14 @@ What was sent is kept in `trackers/<name>.json` and, as one checksum per line, i
 `<name>.events`. A follower that is started again compares the lines of the run with these
 checksums: a common beginning is not sent again, and where they differ a resume has rewritten the
 run, so the tracker is taken back to there.
+
+A tracker implements `Sink`. `CsvSink` is the simplest: a CSV file with one line per row of metrics,
+tests and alerts included.
 """
 
+import csv
+import importlib
+import io
 import json
 import os
 import subprocess
@@ -17,31 +23,197 @@ import sys
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.errors import RunError
-from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
-from gymnasium_solver.runs.query import follow_events, follow_metrics, get_config, get_run
+from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.paths import cannot_write_file
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.curves import CLOCK, LOGGED_AT, event_rows
+from gymnasium_solver.runs.files import dump_json, finite, read_json, write_atomic
+from gymnasium_solver.runs.query import RunSummary, get_run
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.share.trackers.sink import (
-    Options,
-    Sent,
-    Sink,
-    Subject,
-    TrackError,
-    check_names,
-    make_sink,
-)
+from gymnasium_solver.suggest import did_you_mean
 from gymnasium_solver.training.observer import Observer, TrainInfo
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+
+class TrackError(GsolveError):
+    """A run cannot be sent to a tracker."""
+
+
+class Sent(NamedTuple):
+    """How many rows and events a tracker has."""
+
+    rows: int = 0
+    events: int = 0
+
+
+@dataclass(frozen=True)
+class Options:
+    """Flags of `gsolve track`."""
+
+    out: Path | None = None
+    project: str | None = None
+    entity: str | None = None
+    mode: str | None = None
+    """online or offline; None: as the tracker decides."""
+    checkpoints: bool = True
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The run that is tracked, as it was when the tracker opened it."""
+
+    run: Run
+    meta: dict[str, Any]
+    config: dict[str, Any]
+    folder: Path
+    """The folder for files of the tracker, inside the run's."""
+    options: Options = field(default_factory=Options)
+
+
+class Sink(Protocol):
+    def open(self, subject: Subject, state: Mapping[str, Any], sent: Sent) -> Sent:
+        """Continue where `state`, returned by the last `commit`, says that `sent` is stored.
+        Returns what is stored in fact; the rest is sent again."""
+
+    def rewind(self, kept: Sent) -> Sent:
+        """Only the first `kept` rows and events are still true: a resume went back. Returns how
+        many are stored now."""
+
+    def row(self, index: int, row: Mapping[str, Any]) -> None: ...
+
+    def event(self, index: int, event: Mapping[str, Any]) -> None: ...
+
+    def commit(self) -> dict[str, Any]:
+        """Make sure that everything so far is stored. The result is given to the next `open`."""
+
+    def close(self, summary: RunSummary) -> str:
+        """The run has ended, or nothing more is sent for now. Returns where to look at it."""
+
+
+SINKS = {
+    "csv": "follow:CsvSink",
+    "tensorboard": "tensorboard:TensorBoardSink",
+    "wandb": "wandb_run:WandbSink",
+    "trackio": "wandb_run:TrackioSink",
+}
+
+
+def make_sink(name: str) -> Sink:
+    check_names([name])
+    module, _, kind = SINKS[name].partition(":")
+    found: Sink = getattr(importlib.import_module(f"{__package__}.{module}"), kind)()
+    return found
+
+
+def check_names(names: list[str]) -> list[str]:
+    for name in names:
+        if name not in SINKS:
+            hint = did_you_mean(name, SINKS) or f"Expected {', '.join(SINKS)}."
+            raise TrackError(f"there is no tracker {name!r}. {hint}")
+    return names
+
+
+def read_names(text: str) -> list[str]:
+    """The names in `--track wandb,tensorboard`."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    return check_names(list(dict.fromkeys(names)))
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of a row by metric."""
+    return {
+        name: value
+        for name, item in row.items()
+        if name not in ("env_steps", LOGGED_AT) and (value := finite(item)) is not None
+    }
+
+
+class CsvSink(Sink):
+    """The file is cut to what is known to be complete, and grows from there. A new metric is a new
+    column, for which the file is written anew."""
+
+    def open(self, subject: Subject, state: Mapping[str, Any], sent: Sent) -> Sent:
+        self._subject = subject
+        default = subject.folder / "metrics.csv"
+        self.path = default if subject.options.out is None else subject.options.out
+        self._buffer: list[dict[str, Any]] = []
+        is_same = state.get("path") == str(self.path.absolute())
+        if is_same and self._take_up(int(state.get("size", 0)), state.get("columns")):
+            return sent
+        return self.rewind(Sent())
+
+    def _take_up(self, size: int, columns: Any) -> bool:
+        """Cut the file to its complete part; False if it does not have it, or was written anew with
+        other columns before that was noted."""
+        try:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                self._columns = next(csv.reader(file))
+            if self._columns != columns or self.path.stat().st_size < size or not size:
+                return False
+            os.truncate(self.path, size)
+        except (OSError, StopIteration, ValueError, csv.Error):
+            return False
+        return True
+
+    def rewind(self, kept: Sent) -> Sent:
+        self._buffer.clear()
+        self._columns = list(CLOCK)
+        self._write([], is_whole=True)
+        return Sent()
+
+    def row(self, index: int, row: Mapping[str, Any]) -> None:
+        self._buffer.append({k: v for k, v in row.items() if k != LOGGED_AT})
+
+    def event(self, index: int, event: Mapping[str, Any]) -> None:
+        self._buffer += event_rows([event], self._subject.run.meta())
+
+    def commit(self) -> dict[str, Any]:
+        new = dict.fromkeys(name for row in self._buffer for name in row)
+        if more := [name for name in new if name not in self._columns]:
+            with self.path.open(newline="", encoding="utf-8") as file:
+                old: list[dict[str, Any]] = list(csv.DictReader(file))
+            self._columns += more
+            self._write([*old, *self._buffer], is_whole=True)
+        elif self._buffer:
+            self._write(self._buffer)
+        self._buffer.clear()
+        size = self.path.stat().st_size
+        return {"path": str(self.path.absolute()), "size": size, "columns": self._columns}
+
+    def _write(self, rows: list[dict[str, Any]], is_whole: bool = False) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self._columns, restval="", lineterminator="\n")
+        if is_whole:
+            writer.writeheader()
+        writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if is_whole:
+                write_atomic(self.path, text.getvalue().encode())
+                return
+            with self.path.open("ab") as file:
+                file.write(text.getvalue().encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise cannot_write_file("the CSV", self.path, error) from None
+
+    def close(self, summary: RunSummary) -> str:
+        return str(self.path)
+
+
+# -- passing on -------------------------------------------------------------------------------
 
 FOLDER = "trackers"
 BATCH = 500  # rows between two commits
@@ -75,7 +247,8 @@ class Stream:
             self.lines, self.sums = [], array("I")
         self._cursor = tail.cursor
         self.lines += tail.rows
-        self.sums.extend(_checksum(row) for row in tail.rows)
+        texts = (json.dumps(row, sort_keys=True) for row in tail.rows)
+        self.sums.extend(zlib.crc32(text.encode()) for text in texts)
 
     def common(self) -> int:
         """How many lines of the beginning were sent as they are now."""
@@ -97,10 +270,6 @@ class Stream:
         self._stored = len(self.sent)
 
 
-def _checksum(row: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(row, sort_keys=True).encode())
-
-
 class Follower:
     def __init__(
         self, run: Run, name: str, options: Options | None = None, sink: Sink | None = None
@@ -110,8 +279,8 @@ class Follower:
         self._state_path = self.folder / f"{name}.json"
         self._sink = sink or make_sink(name)
         self._options = options or Options()
-        self.rows = Stream(follow_metrics, run, self.folder / f"{name}.rows")
-        self.events = Stream(follow_events, run, self.folder / f"{name}.events")
+        self.rows = Stream(query.follow_metrics, run, self.folder / f"{name}.rows")
+        self.events = Stream(query.follow_events, run, self.folder / f"{name}.events")
 
     def send(self) -> str:
         """Send what is there and close the tracker. Returns where to look at it."""
@@ -137,26 +306,21 @@ class Follower:
         except OSError as error:
             raise TrackError(f"cannot write into {self.folder}: {error.strerror}") from None
         with _locked(self.folder / f".{self.name}.lock", self.run.id, self.name):
-            state = self._state()
+            state: dict[str, Any] = {}
+            if self._state_path.exists():
+                with suppress(RunError):  # damaged: everything is sent again
+                    state = read_json(self._state_path, "")
             sent = Sent(int(state.get("rows", 0)), int(state.get("events", 0)))
             if not (self.rows.load(sent.rows) and self.events.load(sent.events)):
                 state, sent = {}, Sent()  # killed while a rewind was written: from the start
             self.rows.keep(sent.rows)
             self.events.keep(sent.events)
-            meta, config = self.run.meta(), get_config(self.run)
+            meta, config = self.run.meta(), query.get_config(self.run)
             subject = Subject(self.run, meta, config, self.folder, self._options)
             stored = self._sink.open(subject, state.get("sink") or {}, sent)
             self.rows.keep(stored.rows)
             self.events.keep(stored.events)
             yield
-
-    def _state(self) -> dict[str, Any]:
-        if not self._state_path.exists():
-            return {}
-        try:
-            return read_json(self._state_path, "")
-        except RunError:  # damaged: everything is sent again
-            return {}
 
     def _pass_on(self) -> int:
         """Send what is new. Returns how many lines that were."""
@@ -234,11 +398,8 @@ class Launcher(Observer):
         folder.mkdir(exist_ok=True)
         for name in self.names:
             words = ["track", str(run.path.absolute()), "--to", name, "--follow"]
+            argv = [sys.executable, "-m", "gymnasium_solver", *words]
             with (folder / f"{name}.log").open("ab") as log:
-                subprocess.Popen(
-                    [sys.executable, "-m", "gymnasium_solver", *words],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # Ctrl-C stops the training, not what sends the rest
-                )
+                # A session of its own: Ctrl-C stops the training, not what sends the rest.
+                subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log,
+                                 stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip

@@ -26,7 +26,7 @@ from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.curves import event_rows
 from gymnasium_solver.runs.files import read_bytes
 from gymnasium_solver.runs.query import RunSummary
-from gymnasium_solver.share.trackers.sink import Sent, Sink, Subject, numbers
+from gymnasium_solver.share.trackers.follow import Sent, Sink, Subject, numbers
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -150,13 +150,11 @@ def hyperparams(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def as_gif(path: Path) -> tuple[bytes, int, int] | None:
     """A video as GIF with its width and height; None if it is gone or cannot be read here."""
-    if not path.is_file():
-        return None
-    frames = _ffmpeg_frames(path) if path.suffix == ".mp4" else _pillow_frames(path)
-    if not frames:
-        return None
     from PIL import Image
 
+    frames = _frames(path) if path.is_file() else []
+    if not frames:
+        return None
     small = []
     for frame in frames[:: max(1, len(frames) // MOST_FRAMES)]:
         width = min(MOST_WIDTH, frame.width)
@@ -167,26 +165,19 @@ def as_gif(path: Path) -> tuple[bytes, int, int] | None:
     return buffer.getvalue(), *small[0].size
 
 
-def _pillow_frames(path: Path) -> "list[Image.Image]":
+def _frames(path: Path) -> "list[Image.Image]":
     from PIL import Image, ImageSequence
 
     try:
-        with Image.open(path) as image:
-            return [frame.copy() for frame in ImageSequence.Iterator(image)]
-    except (OSError, ValueError, SyntaxError):
-        return []
-
-
-def _ffmpeg_frames(path: Path) -> "list[Image.Image]":
-    from PIL import Image
-
-    try:
+        if path.suffix != ".mp4":
+            with Image.open(path) as image:
+                return [frame.copy() for frame in ImageSequence.Iterator(image)]
         import imageio_ffmpeg
 
         frames = imageio_ffmpeg.read_frames(str(path))
         size = next(frames)["size"]
         return [Image.frombytes("RGB", size, data) for data in frames]
-    except (ImportError, OSError, RuntimeError, StopIteration):
+    except (ImportError, OSError, RuntimeError, StopIteration, ValueError, SyntaxError):
         return []
 
 
@@ -253,24 +244,24 @@ def text(tag: str, markdown: str) -> bytes:
 
 def hparams_start(values: Mapping[str, Any], group: str, start_s: float) -> bytes:
     """The hyper-parameters of the run in this folder."""
-    entries = [(1, message((1, name), (2, _value(value)))) for name, value in values.items()]
+    entries = []
+    for name, value in values.items():
+        typed: tuple[int, Any] = (3, str(value))
+        if isinstance(value, int | float):
+            typed = (4, value) if isinstance(value, bool) else (2, float(value))
+        entries.append((1, message((1, name), (2, message(typed)))))
     info = message(*entries, (4, group), (5, start_s))
-    return _hparams("_hparams_/session_start_info", message((3, info)))
+    return _hparams("start", message((3, info)))
 
 
 def hparams_end(is_success: bool, end_s: float) -> bytes:
     info = message((1, SUCCESS if is_success else FAILURE), (2, end_s))
-    return _hparams("_hparams_/session_end_info", message((4, info)))
+    return _hparams("end", message((4, info)))
 
 
-def _hparams(tag: str, data: bytes) -> bytes:
-    return message((1, tag), (9, message((1, message((1, "hparams"), (2, data))))))
-
-
-def _value(value: Any) -> bytes:
-    if isinstance(value, bool):
-        return message((4, value))
-    return message((2, float(value)) if isinstance(value, int | float) else (3, str(value)))
+def _hparams(when: str, data: bytes) -> bytes:
+    plugin = message((1, message((1, "hparams"), (2, data))))
+    return message((1, f"_hparams_/session_{when}_info"), (9, plugin))
 
 
 # -- the file -------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from gymnasium_solver.runs.manage import read_labels
 from gymnasium_solver.runs.metrics import METRICS
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run, is_run
-from gymnasium_solver.share.trackers.sink import Sent, Sink, Subject, TrackError, numbers
+from gymnasium_solver.share.trackers.follow import Sent, Sink, Subject, TrackError, numbers
 
 RUN_FILES = (
     *("config.yaml", "meta.json", "metrics.jsonl", "events.jsonl"),
@@ -51,7 +51,7 @@ class WandbSink(Sink):
     def open(self, subject: Subject, state: Mapping[str, Any], sent: Sent) -> Sent:
         self._subject = subject
         self._wandb = wandb_module()
-        self._mode = chosen_mode(self._wandb, subject.options.mode)
+        self._mode = chosen_mode(subject.options.mode)
         if self._mode != "online":
             self._drop_offline()
             self._init()
@@ -66,14 +66,15 @@ class WandbSink(Sink):
         subject, options = self._subject, self._subject.options
         config = subject.config
         env = os.environ
+        labels = read_labels(subject.run)
         given = {
             "project": options.project or env.get("WANDB_PROJECT") or project_of(config),
             "entity": options.entity,
             "group": env.get("WANDB_RUN_GROUP") or group_of(subject.run, config),
             "job_type": env.get("WANDB_JOB_TYPE") or f"seed-{config.get('seed')}",
             "name": env.get("WANDB_NAME") or subject.run.id,
-            "notes": env.get("WANDB_NOTES") or read_labels(subject.run).note or None,
-            "tags": [str(config["env_id"]), str(config["algo_id"]), *read_labels(subject.run).tags],
+            "notes": env.get("WANDB_NOTES") or labels.note or None,
+            "tags": [str(config["env_id"]), str(config["algo_id"]), *labels.tags],
         }
         settings = self._wandb.Settings(
             silent=True, console="off", x_disable_stats=True, disable_git=True, save_code=False
@@ -169,8 +170,9 @@ class WandbSink(Sink):
                 shutil.rmtree(old)
 
 
-def chosen_mode(wandb: Any, wanted: str | None) -> str:
-    """The mode as asked, else as WANDB_MODE says, else online if an account is known."""
+def chosen_mode(wanted: str | None) -> str:
+    """The mode as asked, else as WANDB_MODE says, else online if a key is configured, which is not
+    asked for."""
     mode = wanted or os.environ.get("WANDB_MODE")
     if mode in ("online", "offline", "disabled"):
         return mode
@@ -178,20 +180,15 @@ def chosen_mode(wandb: Any, wanted: str | None) -> str:
         return "offline"
     if mode is not None:
         raise TrackError(f"W&B mode {mode!r}: expected online or offline")
-    return "online" if has_account(wandb) else "offline"
-
-
-def has_account(wandb: Any) -> bool:
-    """Whether a key is configured, without asking for one."""
     if os.environ.get("WANDB_API_KEY"):
-        return True
+        return "online"
     from wandb.sdk.lib.wbauth import wbnetrc
 
     host = os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai"
-    try:
-        return wbnetrc.read_netrc_auth(host=host) is not None
-    except Exception:  # a damaged netrc says nothing about the run
-        return False
+    with suppress(Exception):  # a damaged netrc says nothing about the run
+        if wbnetrc.read_netrc_auth(host=host) is not None:
+            return "online"
+    return "offline"
 
 
 def run_id(name: str) -> str:
@@ -241,11 +238,16 @@ def workspace(entity: str, project: str) -> Any:
         raise TrackError(
             "the dashboard needs wandb-workspaces: pip install 'gymnasium-solver[wandb]'"
         ) from None
+    names = [
+        name
+        for name, metric in METRICS.items()
+        if not metric.is_pattern and name.count("/") >= 2 and name.split("/")[2] not in LEFT_OUT
+    ]
     sections = []
     for title, groups in SECTIONS.items():
         panels: list[Any] = [
             wr.LinePlot(title=name, x="env_steps", y=[name])
-            for name in metric_names()
+            for name in names
             if name.startswith(tuple(f"{group}/" for group in groups))
         ]
         sections.append(ws.Section(name=title, panels=panels, is_open=title == "Returns"))
@@ -255,15 +257,6 @@ def workspace(entity: str, project: str) -> Any:
     return ws.Workspace(
         entity=entity, project=project, name=DEFAULT_PROJECT, sections=sections, settings=settings
     )
-
-
-def metric_names() -> list[str]:
-    """The declared metrics that are worth a panel."""
-    return [
-        name
-        for name, metric in METRICS.items()
-        if not metric.is_pattern and name.count("/") >= 2 and name.split("/")[2] not in LEFT_OUT
-    ]
 
 
 def as_json(made: Any) -> dict[str, Any]:
@@ -329,23 +322,19 @@ def _download(artifacts: list[Any], name: str, folder: Path) -> None:
         path.touch()
     models = [a for a in artifacts if a.name.partition(":")[0] == artifact_name("checkpoint", name)]
     for artifact in models:
-        _take_checkpoint(artifact, folder)
-
-
-def _take_checkpoint(artifact: Any, folder: Path) -> None:
-    env_steps = artifact.metadata.get("env_steps")
-    if type(env_steps) is not int or env_steps < 0:
-        return
-    target = folder / "checkpoints" / str(env_steps)
-    if not target.exists():
-        downloaded = Path(artifact.download(root=str(folder.parent / f"checkpoint-{env_steps}")))
-        target.mkdir()
-        for path in sorted(downloaded.iterdir()):
-            if path.suffix in (".safetensors", ".json") or path.name == "done":
-                shutil.copyfile(path, target / path.name)
-    for alias in (BEST, LAST):
-        if alias in artifact.aliases:
-            write_pointer(folder / "checkpoints" / alias, str(env_steps))
+        env_steps = artifact.metadata.get("env_steps")
+        if type(env_steps) is not int or env_steps < 0:
+            continue
+        target = folder / "checkpoints" / str(env_steps)
+        if not target.exists():
+            target.mkdir()
+            place = str(folder.parent / f"checkpoint-{env_steps}")
+            for path in sorted(Path(artifact.download(root=place)).iterdir()):
+                if path.suffix in (".safetensors", ".json") or path.name == "done":
+                    shutil.copyfile(path, target / path.name)
+        for alias in (BEST, LAST):
+            if alias in artifact.aliases:
+                write_pointer(folder / "checkpoints" / alias, str(env_steps))
 
 
 class TrackioSink(Sink):
@@ -368,13 +357,11 @@ class TrackioSink(Sink):
     def _init(self) -> None:
         run, config = self._subject.run, self._subject.config
         name = f"{run.id}-{self._part}" if self._part else run.id
+        project = self._subject.options.project or project_of(config)
         self._run = self._trackio.init(
-            project=self._subject.options.project or project_of(config),
-            name=name,
-            group=group_of(run, config),
-            config=dict(config),
+            project=project, name=name, group=group_of(run, config), config=dict(config),
             resume="allow",
-        )
+        )  # fmt: skip
 
     def rewind(self, kept: Sent) -> Sent:
         self._trackio.finish()
