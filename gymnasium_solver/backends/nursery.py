@@ -95,7 +95,7 @@ class Forked:
         self.pid, self._folder = pid, folder
 
     def poll(self) -> int | None:
-        """None while it runs, then the exit code that it has recorded; killed without one."""
+        """The exit code, or None while it runs; that of SIGKILL if it recorded none."""
         if machine.is_alive(self.pid):
             return None
         job = find(self._folder)

@@ -27,7 +27,7 @@ GPU_GB = 4.0  # what CUDA takes of the host
 MARGIN = 3.0  # on the time; a job that is cut off is resumed, but waits in the queue again
 LEAST_HOURS = 0.25
 NAMES = {"cpus": "cpus", "memory": "memory_gb", "gpus": "gpus", "hours": "hours"}
-"""As the user writes them -> fields of Resources."""
+"""Names in --resources -> fields of Resources."""
 # Env steps per second of one slow core; the real figure is mostly higher.
 SPEED = {"mlp": 5_000.0, "mlp_replay": 150.0, "cnn": 300.0, "cnn_replay": 60.0}
 
@@ -46,13 +46,13 @@ class Resources:
 
     @property
     def time_text(self) -> str:
-        """As Slurm writes it: hours:minutes:seconds."""
+        """The time limit as Slurm writes it: hours:minutes:seconds."""
         minutes = math.ceil(self.hours * 60)
         return f"{minutes // 60:02d}:{minutes % 60:02d}:00"
 
     @classmethod
     def given(cls, text: str | None) -> Self:
-        """Where nothing can be estimated: the user gives every figure."""
+        """The figures of the user, who must give all where nothing can be estimated."""
         if text is None or not all(re.search(rf"\b{name}=", text) for name in NAMES):
             raise ConfigError(
                 "without the extra train the needs of a run cannot be estimated. Give them all: "
@@ -62,7 +62,7 @@ class Resources:
 
     @classmethod
     def largest(cls, each: Sequence["Resources"]) -> Self:
-        """What is enough for each of these."""
+        """The largest figures of several runs."""
         return cls(*(max(getattr(one, f.name) for one in each) for f in fields(cls)))
 
     def override(self, text: str) -> Self:

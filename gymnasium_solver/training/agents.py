@@ -5,7 +5,7 @@ compared with those that the agent, the collector and the progress have themselv
 and types. What remains is caught while it is loaded. Either way the user gets one line.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -44,7 +44,7 @@ WORK_FOR_A_GPU = 256**3 // 2
 _FIX = "Use another checkpoint of this run (`gsolve run RUN` lists them)."
 _MOST = 2**63
 LEAST_WEIGHTS = 1_000_000
-# Of an agent's JSON state; the rest is checked while it is loaded.
+# The parts of an agent's JSON state that are checked; the rest is checked while it is loaded.
 _AGENT = ("policy", "reward_normalizer", "n_updates", "update_credit")
 # Not in the checkpoints of all versions.
 _OPTIONAL = ("n_updates", "reward_parts", "sampler", "successes", "task_returns")
@@ -226,12 +226,8 @@ def _check_tensor(name: str, given: Any, own: Any, path: Path) -> None:
 def load_progress(state: Mapping[str, Any], env_steps: int, path: Path) -> Progress:
     """The progress in a checkpoint's state."""
     fields = state.get("progress")
-    if isinstance(fields, dict):
-        fields = {
-            "pending_eval": None,
-            "interventions": {},
-            "curriculum": {},
-        } | fields  # older checkpoints do not have it
+    if isinstance(fields, dict):  # older checkpoints do not have all of it
+        fields = {"pending_eval": None, "interventions": {}, "curriculum": {}} | fields
     _check_like(asdict(Progress()), fields, "progress", path)
     assert isinstance(fields, dict)
     if fields["env_steps"] != env_steps:
@@ -271,24 +267,12 @@ def check_journal(arrays: Mapping[str, np.ndarray], path: Path) -> None:
 def _check_like(own: Any, given: Any, where: str, path: Path) -> None:
     """RunError unless `given` has the JSON types of `own`. None in `own` says nothing; lists are of
     numbers."""
-    if isinstance(own, bool):
-        fits, expected = isinstance(given, bool), "true or false"
-    elif isinstance(own, int):
-        fits, expected = type(given) is int and 0 <= given < _MOST, "a whole number >= 0"
-    elif isinstance(own, float):
-        fits, expected = _is_number(given), "a number"
-    elif isinstance(own, str):
-        fits, expected = isinstance(given, str), "text"
-    elif isinstance(own, list):
-        fits = isinstance(given, list) and all(_is_number(value) for value in given)
-        expected = "a list of numbers"
-    elif isinstance(own, Mapping):
-        fits, expected = isinstance(given, dict), "a mapping"
-    else:
-        return
-    if not fits:
-        shown = printable(repr(given))[:60]
-        raise does_not_fit(path, f"state.json: {where} is {shown}, expected {expected}")
+    for json_type, expected, fits in _JSON_TYPES:
+        if isinstance(own, json_type):
+            if not fits(given):
+                shown = printable(repr(given))[:60]
+                raise does_not_fit(path, f"state.json: {where} is {shown}, expected {expected}")
+            break
     if isinstance(own, Mapping):
         for name, value in own.items():
             if name in given:
@@ -298,6 +282,17 @@ def _check_like(own: Any, given: Any, where: str, path: Path) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    """Also one that is not finite: a return may be. But not one too large for a float."""
+    """Whether this is a number that fits a float. It need not be finite: a return may not be."""
     is_float = isinstance(value, float)
     return is_float or (type(value) is int and abs(value) < 10**300)
+
+
+# Type in the own state, what is expected in a given one, and whether that is it. A bool is an int.
+_JSON_TYPES: tuple[tuple[type, str, Callable[[Any], bool]], ...] = (
+    (bool, "true or false", lambda given: isinstance(given, bool)),
+    (int, "a whole number >= 0", lambda given: type(given) is int and 0 <= given < _MOST),
+    (float, "a number", _is_number),
+    (str, "text", lambda given: isinstance(given, str)),
+    (list, "a list of numbers", lambda x: isinstance(x, list) and all(map(_is_number, x))),
+    (Mapping, "a mapping", lambda given: isinstance(given, dict)),
+)

@@ -370,7 +370,7 @@ class CompiledCollector(Collector):
         return rows.first(n_rows)
 
     def _arrays_for(self, n_rows: int, budget: int | None) -> Arrays | None:
-        """None: this rollout is not for compiled rows."""
+        """The arrays of compiled rows, or None if this rollout is not for them."""
         engine, program = self.env.env, self.policy.acting_program()
         envs = engine.compiled if isinstance(engine, Engine) else None
         can_be_cut = budget is not None and budget < n_rows * self.env.n_envs

@@ -66,7 +66,6 @@ class Weights:
     config: dict[str, Any]
     env_steps: int
     total_steps: int
-    rows: dict[int, int]  # of the next rollouts, by round
     restarts: dict[int, tuple[int, int]]
     """Rounds that begin with a reset of all environments: its boundary, and the clock of the last
     restart."""
@@ -82,6 +81,12 @@ class Share:
     ended: list[tuple[int, np.ndarray, Ended]]  # row, envs [n], their episodes
     state: EnvState  # after it, with the actions of this rollout alone
     seconds: float
+
+
+def rows_of_round(config: Config, j: int) -> int:
+    """Rows of rollout j; the last one of an epoch may be shorter."""
+    row = j * config.rollout_rows % (config.n_steps + -config.n_steps % config.rollout_rows)
+    return min(config.rollout_rows, config.n_steps - row)
 
 
 class ShareCollector(Collector):
@@ -184,7 +189,7 @@ class CollectingActor:
         collector.restart, collector.ended = weights.restarts.get(j), []
         known = 0 if collector.restart is not None else self.env.n_steps
         rollout = collector.collect(
-            weights.env_steps, None, weights.rows[j], version=self.agent.n_updates
+            weights.env_steps, None, rows_of_round(self.agent.config, j), self.agent.n_updates
         )
         return Share(
             round=j,

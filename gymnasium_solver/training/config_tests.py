@@ -1,4 +1,4 @@
-"""Three testers of configs, from the cheapest to the dearest.
+"""Three testers of configs, from the quickest to the slowest.
 
     check_file(Path("configs/My.yaml")).problems     # gsolve check: everything wrong with a file
     smoke("CartPole-v1:ppo")                         # gsolve smoke: does it run? Two short epochs

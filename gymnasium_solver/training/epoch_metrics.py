@@ -21,7 +21,7 @@ from gymnasium_solver.training.progress import Progress
 EPISODE_WINDOW = 100
 WINDOWS = ("returns", "lengths", "truncations", "successes")  # of EpisodeStats, as saved
 
-# Of RolloutDetails:
+# Limits of RolloutDetails:
 MOST_NUMBERS = 2**18  # measured per part of the observations
 MOST_ROWS, LEAST_ROWS = 4096, 16
 STEPS_BETWEEN = 4096

@@ -213,7 +213,7 @@ def required_mean(plan: Plan, result: EvalResult, n_failed: int) -> float:
 
 
 def is_solved(plan: Plan, test: EvalResult | None) -> bool | None:
-    """None if there is no threshold; False without a test."""
+    """Whether the test reaches the threshold: None without a threshold, False without a test."""
     if plan.threshold is None:
         return None
     return test is not None and test.mean >= required_mean(plan, test, 0)

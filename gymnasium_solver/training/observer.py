@@ -100,7 +100,7 @@ class TrainInfo:
     """Training time before this process."""
     notes: list[str] = field(default_factory=list)
     control: Control = field(default_factory=Control)
-    """For observers that request a stop, a checkpoint, an evaluation or a pause."""
+    """Takes requests for a stop, a checkpoint, an evaluation or a pause."""
     activity: Activity = field(default_factory=Activity)
     """What the loop is doing right now, between the callbacks."""
 
@@ -212,7 +212,7 @@ class Observer:
         """A message for the user: level is info, warning or error."""
 
     def on_profile(self, table: list[str], trace: Path) -> None:
-        """At the end of a run with `profile`, for any stop reason: time by section."""
+        """Time by section, at the end of a run with `profile`, for any stop reason."""
 
     def on_end(self, summary: RunSummary, final: dict[str, EvalResult]) -> None:
         """At the end of the run, except after an error; `final` has the test, greedy and

@@ -43,6 +43,7 @@ from gymnasium_solver.training.collecting_actor import (
     Share,
     Start,
     Weights,
+    rows_of_round,
 )
 from gymnasium_solver.training.epoch_metrics import EpisodeStats
 from gymnasium_solver.training.progress import Plan
@@ -233,7 +234,6 @@ class RemoteCollector(EpisodeStats):
         self.members = [Member() for _ in range(self.settings.n)]
         self._cluster: Cluster | None = None
         self._round = 0
-        self._row = 0  # of the epoch
         self._restarts: dict[int, tuple[int, int]] = {}  # Weights.restarts
         self._is_cut = False  # the envs are ahead of what was learnt from
         self._lags: list[int] = []
@@ -250,7 +250,8 @@ class RemoteCollector(EpisodeStats):
         """The next rollout of all collectors, of at most `budget` env steps."""
         if self.activity.is_paused:
             self.activity.wait_while_paused()
-        assert n_rows in (None, self._rows_ahead()[0]), "rollouts follow the epochs of the config"
+        rows_due = rows_of_round(self.config, self._round)
+        assert n_rows in (None, rows_due), "rollouts follow the epochs of the config"
         self._plan_restart(env_steps)
         self._start_missing()
         weights = self._weights(env_steps)
@@ -265,7 +266,6 @@ class RemoteCollector(EpisodeStats):
         if self._round in self._restarts:
             self._boundary = self._restarts.pop(self._round)[0]
         self._is_cut = len(rollout.valid) < len(whole.valid)
-        self._row = (self._row + self._rows_ahead()[0]) % self.config.n_steps
         self._round += 1
         return rollout
 
@@ -284,15 +284,6 @@ class RemoteCollector(EpisodeStats):
             first = self._round + self.settings.max_staleness
             self._restarts[first] = (boundary, self._restarted_at)
 
-    def _rows_ahead(self) -> list[int]:
-        """Rows of this rollout, and of those that collectors may begin before the next weights: the
-        last one of an epoch may be shorter."""
-        found, row = [], self._row
-        for _ in range(self.settings.max_staleness + 1):
-            found.append(min(self.config.rollout_rows, self.config.n_steps - row))
-            row = (row + found[-1]) % self.config.n_steps
-        return found
-
     def _weights(self, env_steps: int) -> Weights:
         return Weights(
             version=self._round,
@@ -300,7 +291,6 @@ class RemoteCollector(EpisodeStats):
             config=config_dict(self.config),
             env_steps=env_steps,
             total_steps=Plan(self.config, None).total_steps,
-            rows=dict(enumerate(self._rows_ahead(), self._round)),
             restarts=dict(self._restarts),
         )
 

@@ -38,7 +38,7 @@ from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 STAGES = ("test", "val", "train")
 EPISODES = 100
-"""Where neither the caller nor a run says how many."""
+"""Episodes, where neither the caller nor a run says how many."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _trained(found: Found, reads: bool = False) -> _Trained:
 
 
 def _own_episodes(found: Found, seed: int | str | None) -> int:
-    """As in the run: those of its test, or of a validation."""
+    """The number of episodes in the run: of its test, or of a validation."""
     if found.run is None:
         return EPISODES
     meta = Fields(found.run.meta(), found.run.meta_path)

@@ -110,7 +110,7 @@ class Trainer:
         self.agent.use_goals(env.goal_functions)
         self.agent.start_training()
         self.spec = env.spec
-        """That of the config's environment; a stage of a curriculum has another one."""
+        """Facts of the config's environment; a stage of a curriculum has others."""
         self.collector: Collector | RemoteCollector
         if config.collectors is not None:
             self.collector = RemoteCollector(config, env, self.agent, observer.on_message)

@@ -5,14 +5,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
+from gymnasium import spaces
 
 import gymnasium_solver.fast.execution  # noqa: F401  (so that the first test finds it: tests/conftest.py)
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import Observer
+from gymnasium_solver.training.observer import Control, Observer
 from gymnasium_solver.training.prepare import build_config
 
 OFF_POLICY: dict[str, Any] = {
@@ -48,20 +51,39 @@ class Crash(BaseException):
     """Ends a run the hard way."""
 
 
-class CrashAt(Observer):
-    """Ends the run after an epoch was logged and before it is saved."""
+class AtEpoch(Observer):
+    """Calls a function with the run after an epoch was logged, before it is saved."""
 
     run: Run
+    control: Control
 
-    def __init__(self, epoch: int):
-        self.epoch = epoch
+    def __init__(self, epoch: int, do: Callable[[Run], object]):
+        self.epoch, self.do = epoch, do
 
     def on_start(self, run: Run, config: Any, info: Any) -> None:
-        self.run = run
+        self.run, self.control = run, info.control
 
     def on_epoch(self, row: dict[str, Any]) -> None:
         if row["epoch"] == self.epoch:
-            raise Crash
+            self.do(self.run)
+
+
+class Asks(AtEpoch):
+    """Asks for something, such as `stop`, at the end of an epoch."""
+
+    def __init__(self, what: str, epoch: int, *args: Any):
+        super().__init__(epoch, lambda run: getattr(self.control, what)(*args))
+
+
+class CrashAt(AtEpoch):
+    """Ends the run after an epoch was logged and before it is saved."""
+
+    def __init__(self, epoch: int):
+        super().__init__(epoch, crash_now)
+
+
+def crash_now(run: Run) -> None:
+    raise Crash
 
 
 class Notes(Observer):
@@ -75,6 +97,45 @@ class Notes(Observer):
 
     def on_start(self, run: Run, config: Any, info: Any) -> None:
         self.notes += info.notes
+
+
+class SmallEnv(gymnasium.Env[np.ndarray, int]):
+    """An environment of which a test says what is seen, paid and when it ends."""
+
+    observation_space: spaces.Space[Any] = spaces.Box(-np.inf, np.inf, (1,), np.float32)
+    action_space: spaces.Space[Any] = spaces.Discrete(2)
+    t = 0
+
+    def __init__(self, **kwargs: Any) -> None:
+        vars(self).update(kwargs)
+
+    def see(self) -> np.ndarray:
+        return np.zeros(self.observation_space.shape or (), self.observation_space.dtype)
+
+    def pay(self, action: int) -> float:
+        return 1.0
+
+    def ends(self) -> bool:
+        return True
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.see(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        reward = self.pay(int(action))
+        return self.see(), reward, self.ends(), False, {}
+
+
+def registered(env: type[SmallEnv]) -> str:
+    """The id under which Gymnasium makes it."""
+    env_id = f"GsolveLoop/{env.__name__}-v0"
+    if env_id not in gymnasium.registry:
+        made: Any = env
+        gymnasium.register(env_id, entry_point=made, disable_env_checker=True)
+    return env_id
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import gymnasium_solver as gs
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.training.prepare import changed_from_shipped, load_config
-from tests.loop.conftest import Notes
+from tests.loop.conftest import Notes, SmallEnv, registered
 
 Call = Callable[..., Any]
 SMALL: dict[str, Any] = {
@@ -73,37 +73,28 @@ def test_a_config_object_and_fields_over_it() -> None:
     assert gs.load_config(str(run.config_path)) == config.replace(max_epochs=1)
 
 
-class Screen(gymnasium.Env[np.ndarray, int]):
+class Screen(SmallEnv):
     """Pixels that say which action pays."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (8, 8, 3), np.uint8)
-    action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
+    bright = False
 
-    def __init__(self, **kwargs: Any) -> None:
-        self.bright = False
-
-    def _draw(self) -> np.ndarray:
+    def see(self) -> np.ndarray:
         self.bright = bool(self.np_random.integers(2))
         return np.full((8, 8, 3), 230 if self.bright else 20, np.uint8)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        return self._draw(), {}
+    def pay(self, action: int) -> float:
+        return 1.0 if action == self.bright else -1.0
 
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        reward = 1.0 if int(action) == self.bright else -1.0
-        return self._draw(), reward, bool(self.np_random.random() < 0.2), False, {}
+    def ends(self) -> bool:
+        return bool(self.np_random.random() < 0.2)
 
 
 @pytest.mark.parametrize("mode", [False, "rolling", "static"])
 @pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
 def test_images_are_learnt_from(algo_id: str, mode: Any, train: Call) -> None:
-    if "GsolveLoop/Screen-v0" not in gymnasium.registry:
-        gymnasium.register("GsolveLoop/Screen-v0", entry_point=Screen)
     run = train(
-        *(algo_id, "GsolveLoop/Screen-v0"),
+        *(algo_id, registered(Screen)),
         policy="mlp",  # flattened; tests/nets has convolutions
         normalize_obs=mode,
         n_envs=4,

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -17,6 +16,7 @@ from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.trainer import Alerts, rows_together
+from tests.loop.conftest import SmallEnv, registered
 
 Call = Callable[..., Any]
 
@@ -33,33 +33,16 @@ class Ear(Observer):
         self.messages.append(text)
 
 
-class Odd(gymnasium.Env[np.ndarray, np.int64]):
-    """Constant reward, episodes of ten steps, observations far outside their space."""
+class Odd(SmallEnv):
+    """Constant reward, observations far outside their space."""
 
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-    action_space = spaces.Discrete(2)
 
-    def __init__(self, **kwargs: Any) -> None:
-        self.t = 0
-
-    def _obs(self) -> np.ndarray:
+    def see(self) -> np.ndarray:
         return (100.0 * self.np_random.uniform(-1, 1, 2)).astype(np.float32)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        self.t = 0
-        return self._obs(), {}
-
-    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self.t += 1
-        return self._obs(), 1.0, False, self.t >= 10, {}
-
-
-@pytest.fixture
-def odd() -> Any:
-    gymnasium.register("Odd-v0", entry_point=Odd, disable_env_checker=True)
-    yield "Odd-v0"
-    del gymnasium.registry["Odd-v0"]
+    def ends(self) -> bool:
+        return False
 
 
 def alerts_in(run: Run) -> list[Alert]:
@@ -84,9 +67,10 @@ def test_a_learning_rate_that_is_too_high_is_noticed(train: Call) -> None:
     assert "--policy-lr" in records["kl_high"].advice
 
 
-def test_a_dead_environment_is_noticed(odd: str, train: Call) -> None:
+def test_a_dead_environment_is_noticed(train: Call) -> None:
     ear = Ear()
-    train("ppo", odd, ear, n_envs=10, n_steps=33, max_epochs=7, log_details_freq_epochs=1)
+    fields = {"n_envs": 10, "n_steps": 33, "max_epochs": 7, "max_episode_steps": 10}
+    train("ppo", registered(Odd), ear, log_details_freq_epochs=1, **fields)
     names = {alert.name for alert in ear.alerts}
     assert {"constant_return", "all_truncated", "observations_outside"} <= names
 

@@ -17,9 +17,14 @@ from gymnasium_solver.algos.policy_loss import Batch, corrected, policy_gradient
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, EnvError
-from gymnasium_solver.training.collecting_actor import CollectingActor, Start, Weights
+from gymnasium_solver.training.collecting_actor import (
+    CollectingActor,
+    Start,
+    Weights,
+    rows_of_round,
+)
 from gymnasium_solver.training.ray_collectors import cut_to, joined_rollout
-from tests.loop.conftest import CrashAt, Notes
+from tests.loop.conftest import AtEpoch, Notes
 
 Call = Callable[..., Any]
 
@@ -198,10 +203,10 @@ def test_a_collector_waits_for_weights_that_are_new_enough(make_config: Call) ->
     config = config_dict(make_config("ppo", "CartPole-v1", n_envs=2))
     actor = CollectingActor(Start(config, index=0, n=1, max_staleness=1))
     actor.ready()
-    arrays, rows = actor.agent.export_flat(), dict.fromkeys(range(9), 4)
+    arrays = actor.agent.export_flat()
 
     def hear(version: int) -> None:
-        actor.hear(Weights(version, arrays, config, 0, 100, rows, {0: (0, 0)}))
+        actor.hear(Weights(version, arrays, config, 0, 100, {0: (0, 0)}))
 
     hear(0)
     assert actor.rollout(0).version == 0
@@ -218,18 +223,21 @@ def test_a_collector_waits_for_weights_that_are_new_enough(make_config: Call) ->
     actor.env.close()
 
 
+def test_the_last_rollout_of_an_epoch_may_be_shorter(make_config: Call) -> None:
+    config = make_config("a2c", "CartPole-v1", n_steps=16, rollout_steps=5)
+    assert [rows_of_round(config, j) for j in range(9)] == [5, 5, 5, 1, 5, 5, 5, 1, 5]
+
+
 def test_a_live_edit_reaches_the_collectors(
     train: Call, learning_rows: Call, here: FakeRay
 ) -> None:
     from gymnasium_solver.runs.edits import Request, put_request
 
-    class Edit(CrashAt):
-        def on_epoch(self, row: dict[str, Any]) -> None:
-            if row["epoch"] == 2:
-                put_request(self.run, Request({"epsilon": 0.0, "policy_lr": 1e-9}))
-
-    run = train("pqn", "CartPole-v1", observer=Edit(0), n_envs=4, collectors=2, epsilon=1.0)
-    plain = train("pqn", "CartPole-v1", n_envs=4, collectors=2, epsilon=1.0)
+    change = Request({"epsilon": 0.0, "policy_lr": 1e-9})
+    edit = AtEpoch(2, lambda run: put_request(run, change))
+    fields = {"n_envs": 4, "collectors": 2, "epsilon": 1.0}
+    run = train("pqn", "CartPole-v1", observer=edit, **fields)
+    plain = train("pqn", "CartPole-v1", **fields)
     rows, others = learning_rows(run), learning_rows(plain)
     assert rows[1] == others[1]
     assert rows[2]["train/roll/episodes"] != others[2]["train/roll/episodes"]  # greedy from here on

@@ -25,7 +25,7 @@ from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.finite import check_rollout, check_weights, dump_rollout
 from tests.envs.faulty import FAULTY, Faulty
-from tests.loop.conftest import Train
+from tests.loop.conftest import SmallEnv, Train, registered
 
 Call = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
@@ -129,31 +129,22 @@ def test_a_part_of_a_dict_is_named_and_every_part_is_dumped(tmp_path: Path) -> N
     np.testing.assert_array_equal(dump["obs.speed"], rollout.obs["speed"])
 
 
-class NanReward(gymnasium.Env[np.ndarray, int]):
+class NanReward(SmallEnv):
     """The environment itself is at fault, so that the episode's return is spoilt as well."""
 
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
+    n_steps = 0  # of all episodes
 
-    def __init__(self, **kwargs: Any) -> None:
-        self.steps = 0
+    def pay(self, action: int) -> float:
+        self.n_steps += 1
+        return np.nan if self.n_steps == 20 else 1.0
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        reward = np.nan if self.steps == 20 else 1.0
-        return np.zeros(1, np.float32), reward, self.steps % 5 == 0, False, {}
+    def ends(self) -> bool:
+        return self.t == 5
 
 
 def test_a_spoilt_return_does_not_hide_the_error(train: Call) -> None:
-    if "GsolveLoop/NanReward-v0" not in gymnasium.registry:
-        gymnasium.register("GsolveLoop/NanReward-v0", entry_point=NanReward)
     with pytest.raises(DivergedError, match="reward"):
-        train("ppo", "GsolveLoop/NanReward-v0", n_steps=32)
+        train("ppo", registered(NanReward), n_steps=32)
     assert_failed_well(last_run(), epoch=1)
 
 

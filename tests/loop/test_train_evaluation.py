@@ -29,6 +29,7 @@ from gymnasium_solver.training.loop import resume, train
 from gymnasium_solver.training.observer import EvalResult, Observer
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.progress import EvalCadence, eval_cadence
+from tests.loop.conftest import Asks
 
 Call = Callable[..., Any]
 
@@ -356,20 +357,6 @@ def weights(run: Run) -> dict[str, np.ndarray]:
     return load_checkpoint(last.path).tensors["model"]
 
 
-class StopAfter(Observer):
-    """Requests a stop at the end of an epoch."""
-
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def on_start(self, run: Any, config: Any, info: Any) -> None:
-        self.control = info.control
-
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == self.epoch:
-            self.control.stop("test")
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run_it(tmp_path_factory.mktemp("whole"))
@@ -390,7 +377,7 @@ def test_same_as_in_the_training_process(tmp_path: Path, whole: Run) -> None:
 @pytest.mark.parametrize("stop_at", [3, 4])
 def test_resume_is_exact(tmp_path: Path, whole: Run, stop_at: int) -> None:
     """Also with an evaluation pending: it is made again, and logged once."""
-    run = run_it(tmp_path, (StopAfter(stop_at),))
+    run = run_it(tmp_path, (Asks("stop", stop_at, "test"),))
     resume(run.id, runs_root=tmp_path)
     assert scores(run) == scores(whole)
     assert run.meta()["best"] == whole.meta()["best"]

@@ -22,8 +22,8 @@ from gymnasium_solver.runs.checkpoint import LAST, load_checkpoint
 from gymnasium_solver.runs.jsonl import Appender, read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config, load_config
+from tests.loop.conftest import AtEpoch
 
 Call = Callable[..., Any]
 PLUGIN = '''
@@ -166,20 +166,6 @@ def test_a_polite_signal_saves_and_tells_how_to_go_on(
 
 
 FIELDS = {"max_epochs": 4, "checkpoint_freq_epochs": 1}
-
-
-class AtEpoch(Observer):
-    """Calls a function after an epoch."""
-
-    def __init__(self, epoch: int, action: Callable[[Run], None]) -> None:
-        self.epoch, self.action = epoch, action
-
-    def on_start(self, run: Run, config: Any, info: Any) -> None:
-        self.run = run
-
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == self.epoch:
-            self.action(self.run)
 
 
 def full(*_: object) -> None:
@@ -345,16 +331,6 @@ def test_a_worker_does_not_keep_the_lock_of_a_killed_parent(tmp_path: Path) -> N
 # -- trainings in one process leave no open files, threads or processes behind --------------------
 
 
-class Deleter(Observer):
-    """Breaks the run off by deleting its folder."""
-
-    def on_start(self, run, config, info):
-        self.run = run
-
-    def on_epoch(self, row):
-        shutil.rmtree(self.run.path)
-
-
 def test_ten_trainings(tmp_path: Path) -> None:
     quick = [case for case in CASES if case.get("vectorization_mode") in ("envpool", "sync")][:2]
     train_all(quick, tmp_path)
@@ -369,7 +345,11 @@ def test_trainings_that_break_off(tmp_path: Path) -> None:
     before = None
     for _ in range(4):
         with pytest.raises(WriteError):
-            loop.train(config, runs_root=tmp_path, observers=[Deleter()])
+            loop.train(
+                config,
+                runs_root=tmp_path,
+                observers=[AtEpoch(1, lambda run: shutil.rmtree(run.path))],
+            )
         before = before or held()
     assert before is not None
     assert held()[1:] == before[1:]

@@ -23,6 +23,7 @@ from gymnasium_solver.training.observer import (
 )
 from gymnasium_solver.training.trainer import configured_observers
 from gymnasium_solver.training.videos import VideoRecorder
+from tests.loop.conftest import Asks
 
 Call = Callable[..., Any]
 
@@ -79,29 +80,12 @@ def test_a_failing_observer_is_reported_once_and_never_stops_training(
     ]
 
 
-class Asks(Observer):
-    """Asks for one thing, at the end of an epoch."""
-
-    def __init__(self, what: str, epoch: int):
-        self.what, self.epoch = what, epoch
-
-    def on_start(self, run: Any, config: Any, info: Any) -> None:
-        self.control = info.control
-
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == self.epoch:
-            if self.what == "stop":
-                self.control.stop("it has seen enough")
-            else:
-                getattr(self.control, self.what)()
-
-
 def test_a_requested_stop_can_be_resumed_exactly(
     make_config: Call, resume: Call, weight_hash: Call, learning_rows: Call
 ) -> None:
     config = make_config("ppo", "CartPole-v1", max_epochs=5, policy_lr="lin_0.01")
     whole = go(config)
-    run = go(config, Asks("stop", 2))
+    run = go(config, Asks("stop", 2, "it has seen enough"))
     meta = run.meta()
     assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("interrupted", "requested", 2)
     assert (meta["stop_detail"], meta["solved"]) == ("it has seen enough", False)
@@ -113,7 +97,7 @@ def test_a_requested_stop_can_be_resumed_exactly(
 
 
 def test_a_stop_asked_for_in_the_last_epoch_lets_the_run_finish(make_config: Call) -> None:
-    run = go(make_config("ppo", "Bandit-v0", max_epochs=2), Asks("stop", 2))
+    run = go(make_config("ppo", "Bandit-v0", max_epochs=2), Asks("stop", 2, "it has seen enough"))
     assert (run.meta()["status"], run.meta()["stop_reason"]) == ("finished", "max_epochs")
 
 
@@ -246,20 +230,10 @@ def test_every_evaluation_or_some_of_them(watched: Watched, events: Any) -> None
 
 
 def test_a_video_on_request(watched: Watched) -> None:
-    class AskAtTheThird(Observer):
-        n = 0
-
-        def on_start(self, run: Run, config: Config, info: Any) -> None:
-            self.control = info.control
-            assert info.control.can_record_video
-
-        def on_epoch(self, row: dict[str, Any]) -> None:
-            self.n += 1
-            if self.n == 3:
-                self.control.record_video()
-
     fake = Fake()
-    run = watched(fake, AskAtTheThird())
+    asks = Asks("record_video", 3)
+    run = watched(fake, asks)
+    assert asks.control.can_record_video
     assert fake.started == evals(run)[2:3]
 
 

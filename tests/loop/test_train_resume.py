@@ -1,12 +1,15 @@
-"""Broken off and resumed is the same as never broken off: weights, statistics, metrics."""
+"""The seed decides the weights, bit for bit, and so does a run that was broken off and resumed:
+weights, statistics and metrics are those of a run without a break."""
 
+import hashlib
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -14,22 +17,22 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.observer import Observer
-from tests.loop.conftest import Crash, CrashAt, Notes
+from gymnasium_solver.training.seeds import derive, stage_seed
+from tests.loop.conftest import AtEpoch, Crash, CrashAt, Notes, SmallEnv, registered
 
 Call = Callable[..., Any]
+SHORT: dict[str, Any] = {"max_episode_steps": 30}
+NORMALISED: dict[str, Any] = {"normalize_obs": "rolling", "normalize_reward": True}
 SLOPE = {"policy_lr": "lin_0.01"}
+GRU: dict[str, Any] = {"recurrent": "gru", "recurrent_dim": 8}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "envpool": ("CartPole-v1", {"vectorization_mode": "envpool"}),
     "vector": ("CartPole-v1", {"vectorization_mode": "vector"}),
     "sync": ("CartPole-v1", {"vectorization_mode": "sync"}),
     "async": ("CartPole-v1", {"vectorization_mode": "async"}),
     "own": ("Bandit-v0", {}),
-    "continuous": ("Pendulum-v1", {"vectorization_mode": "envpool", "max_episode_steps": 30}),
-    "normalised": (
-        "Pendulum-v1",
-        {"normalize_obs": "rolling", "normalize_reward": True, "max_episode_steps": 30},
-    ),
+    "continuous": ("Pendulum-v1", {"vectorization_mode": "envpool", **SHORT}),
+    "normalised": ("Pendulum-v1", NORMALISED | SHORT),
     "wrapped": (
         "MountainCar-v0",
         {
@@ -44,30 +47,19 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "adamw": ("Bandit-v0", {"optimizer": "adamw", "weight_decay": 0.1}),
     "sgd": ("Bandit-v0", {"optimizer": "sgd"}),
     "plain torch": ("Bandit-v0", {"compile": False}),
-    "compiled": ("CartPole-v1", {"compile": "native", "max_episode_steps": 30}),
-    "compiled normalised": (
-        "Pendulum-v1",
-        {
-            "compile": "native",
-            "normalize_obs": "rolling",
-            "normalize_reward": True,
-            "max_episode_steps": 30,
-        },
-    ),
-    "discrete normalised": (
-        "CartPole-v1",
-        {"normalize_obs": "rolling", "normalize_reward": True, "max_episode_steps": 30},
-    ),
+    "compiled": ("CartPole-v1", {"compile": "native", **SHORT}),
+    "compiled normalised": ("Pendulum-v1", {"compile": "native", **NORMALISED, **SHORT}),
+    "discrete normalised": ("CartPole-v1", NORMALISED | SHORT),
     "parts": ("Probe/DictObs-v0", {"normalize_obs": "rolling"}),
     "action parts": ("Probe/DictAction-v0", {}),
-    "gru": ("Probe/Memory-v0", {"recurrent": "gru", "recurrent_dim": 8}),
+    "gru": ("Probe/Memory-v0", GRU),
     "lstm": (
         "CartPole-v1",
         {
-            "compile": "native",
+            **GRU,
             "recurrent": "lstm",
-            "recurrent_dim": 8,
             "sequence_length": 6,
+            "compile": "native",
             "normalize_obs": "rolling",
         },
     ),
@@ -76,62 +68,88 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "CartPole-v1",
         {"dual_clip": 3.0, "normalize_values": True, "adaptive_kl": 0.001, "n_epochs": 3},
     ),
-    "memory in parts": (
+    "memory in parts": ("Probe/MemoryParts-v0", {**GRU, "sequence_length": 4}),
+    "r2d2": (
         "Probe/MemoryParts-v0",
-        {"recurrent": "gru", "recurrent_dim": 8, "sequence_length": 4},
+        {**GRU, "sequence_length": 4, "burn_in": 2, "prioritized": True},
+    ),
+    "rounds": (  # of steps in one compiled call, with a target network that moves
+        "CartPole-v1",
+        {"compile": "native", "tau": 0.05, "train_freq": 8, **SHORT},
     ),
 }
+DQN_ONLY = ("r2d2", "rounds")
 DISCRETE = ("envpool", "sync", "own", "adamw", "plain torch", "discrete normalised", "parts")
 # Cases, for what an algorithm can act on.
 ALGOS: dict[str, tuple[str, ...]] = {
-    "ppo": tuple(case for case in CASES if case != "rloo"),
+    "ppo": tuple(case for case in CASES if case not in ("rloo", *DQN_ONLY)),
     "a2c": (
-        "envpool",
-        "normalised",
-        "parts",
-        "action parts",
-        "lstm",
-        "memory in parts",
-        "adamw",
+        *("envpool", "normalised", "parts", "action parts", "lstm", "memory in parts", "adamw"),
         "compiled normalised",
     ),
-    "reinforce": tuple(case for case in CASES if case not in ("switches", "compiled normalised")),
+    "reinforce": tuple(
+        case for case in CASES if case not in ("switches", "compiled normalised", *DQN_ONLY)
+    ),
     "pqn": (*DISCRETE, "gru", "memory in parts"),
     "sarsa": DISCRETE,
-    "sac": ("continuous", "normalised", "adamw", "plain torch", "discrete normalised", "parts"),
+    "sac": (
+        *("continuous", "normalised", "adamw", "plain torch", "discrete normalised", "parts"),
+        "compiled normalised",
+    ),
     "td3": ("continuous", "normalised"),
     "ddpg": ("continuous",),
     "crossq": ("continuous", "normalised"),
+    "dqn": DQN_ONLY,
 }
-CASES["r2d2"] = (
-    "Probe/MemoryParts-v0",
-    {
-        "recurrent": "gru",
-        "recurrent_dim": 8,
-        "sequence_length": 4,
-        "burn_in": 2,
-        "prioritized": True,
-    },
-)
-CASES["rounds"] = (  # of steps in one compiled call, with a target network that moves
-    "CartPole-v1",
-    {"compile": "native", "tau": 0.05, "train_freq": 8, "max_episode_steps": 30},
-)
-ALGOS["dqn"] = ("r2d2", "rounds")
-ALGOS["sac"] += ("compiled normalised",)
 CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
+ENGINES = ("envpool", "vector", "sync", "async", "own", "continuous")
+SEEDED = [pair for pair in PAIRS if pair[0] in (*ENGINES, "normalised", "discrete normalised")]
 
 
-class SignalAt(Observer):
-    """Sends this process a signal at the end of an epoch, which is then the last."""
+@pytest.mark.parametrize(("case", "algo_id"), SEEDED)
+def test_the_seed_decides_the_weights(
+    case: str, algo_id: str, train: Call, weight_hash: Call
+) -> None:
+    env_id, fields = CASES[case]
+    first, again, other = (
+        weight_hash(train(algo_id, env_id, seed=seed, max_epochs=3, **fields)) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
 
-    def __init__(self, epoch: int, number: int):
-        self.epoch, self.number = epoch, number
 
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == self.epoch:
-            os.kill(os.getpid(), self.number)
+def test_the_threads_of_the_process_do_not_matter(tmp_path: Path) -> None:
+    """Weights are drawn by a decomposition that rounds otherwise on two threads than on one."""
+    hashes = set()
+    for threads in ("1", "2"):
+        variables = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        environment = os.environ | dict.fromkeys(variables, threads)
+        runs = tmp_path / threads
+        command = [sys.executable, "-m", "gymnasium_solver", "train", "CartPole-v1:ppo"]
+        command += ["--seed", "1", "--max-epochs", "3", "-q", "--runs-dir", str(runs)]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+        weights = (runs / "@last/checkpoints/last/model.safetensors").read_bytes()
+        hashes.add(hashlib.sha256(weights).hexdigest())
+    assert len(hashes) == 1
+
+
+def test_a_run_without_a_seed_records_the_one_it_drew(train: Call, weight_hash: Call) -> None:
+    run = train("ppo", "Bandit-v0", seed=None)
+    drawn = run.meta()["seed"]
+    assert isinstance(drawn, int)
+    assert weight_hash(train("ppo", "Bandit-v0", seed=drawn)) == weight_hash(run)
+
+
+def test_adjacent_stages_have_their_own_seeds(make_config: Call) -> None:
+    config = make_config("ppo", "Bandit-v0", seed=5)
+    seeds = [stage_seed(config, stage) for stage in ("train", "val", "test")]
+    neighbours = [stage_seed(config.replace(seed=6), stage) for stage in ("train", "val", "test")]
+    assert len({*seeds, *neighbours, derive(5, "agent"), derive(6, "agent")}) == 8
+    assert stage_seed(config.replace(seed_val=77), "val") == 77
+
+
+# -- resume -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("case", "algo_id"), PAIRS)
@@ -248,7 +266,12 @@ def test_a_signal_ends_the_epoch_and_saves(
     before = signal.getsignal(number)
     whole = train("ppo", "CartPole-v1", **SLOPE, max_epochs=6)
     fields = {**SLOPE, "max_epochs": 6}
-    run = train("ppo", "CartPole-v1", observer=SignalAt(2, number), **fields)
+    run = train(
+        "ppo",
+        "CartPole-v1",
+        observer=AtEpoch(2, lambda run: os.kill(os.getpid(), number)),
+        **fields,
+    )
     assert signal.getsignal(number) is before
     meta = run.meta()
     assert (meta["status"], meta["stop_reason"], meta["epoch"]) == ("interrupted",) * 2 + (2,)
@@ -261,13 +284,12 @@ def test_a_signal_ends_the_epoch_and_saves(
 
 
 def test_a_second_signal_stops_at_once(train: Call) -> None:
-    class Twice(SignalAt):
-        def on_epoch(self, row: dict[str, Any]) -> None:
-            super().on_epoch(row)
-            super().on_epoch(row)
+    def twice(run: Run) -> None:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        train("ppo", "Bandit-v0", observer=Twice(2, signal.SIGINT), max_epochs=4)
+        train("ppo", "Bandit-v0", observer=AtEpoch(2, twice), max_epochs=4)
     meta = Run(Path("runs/@last")).meta()
     assert (meta["status"], meta["stop_reason"]) == ("interrupted", "interrupted")
 
@@ -295,34 +317,23 @@ def test_another_number_of_envs_is_told_as_not_exact(train: Call, resume: Call) 
     assert run.meta()["epoch"] == 4
 
 
-class Drifting(gymnasium.Env[np.ndarray, int]):
+class Drifting(SmallEnv):
     """Counts its resets over all copies ever made: not deterministic under its seed."""
 
-    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1,), np.float32)
-    action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
     resets = 0
 
-    def __init__(self, **kwargs: Any) -> None:
-        self.steps = 0
+    def see(self) -> np.ndarray:
+        Drifting.resets += self.t == 0
+        return np.array([Drifting.resets], np.float32)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        Drifting.resets += 1
-        self.steps = 0
-        return np.array([Drifting.resets], np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
-        return np.array([Drifting.resets], np.float32), 1.0, self.steps == 7, False, {}
+    def ends(self) -> bool:
+        return self.t == 7
 
 
 def test_an_env_that_cannot_be_replayed_goes_on_with_new_episodes(
     train: Call, resume: Call
 ) -> None:
-    if "GsolveLoop/Drifting-v0" not in gymnasium.registry:
-        gymnasium.register("GsolveLoop/Drifting-v0", entry_point=Drifting)
-    run = train("ppo", "GsolveLoop/Drifting-v0", max_epochs=2)
+    run = train("ppo", registered(Drifting), max_epochs=2)
     heard = Notes()
     resume(run.id, observer=heard, max_epochs=4)
     assert "not deterministic under its seed" in heard.notes[0]

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
@@ -13,7 +12,7 @@ from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.env_findings import examine
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.prepare import load_config, settle_scales
-from tests.loop.conftest import Notes
+from tests.loop.conftest import Notes, SmallEnv, registered
 
 Call = Callable[..., Any]
 RISING = {"start": 0.5, "end": 0.9}
@@ -121,36 +120,27 @@ SPACES: dict[str, spaces.Space[Any]] = {
 }
 
 
-class Scaled(gymnasium.Env[Any, Any]):
+class Scaled(SmallEnv):
     """Numbers and rewards of a given size."""
-
-    action_space = spaces.Discrete(2)
 
     def __init__(self, kind: str = "floats", size: Any = 1.0, reward: float = 1.0) -> None:
         self.observation_space = SPACES[kind]
         self.size, self.reward = np.asarray(size), reward
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.n_steps = 0
-        return self._obs(), {}
-
-    def step(self, action: int) -> Any:
-        self.n_steps += 1
-        return self._obs(), self.reward * action, self.n_steps >= 30, False, {}
-
-    def _obs(self) -> np.ndarray:
+    def see(self) -> np.ndarray:
         space = self.observation_space
         if space.dtype == np.uint8:
             return self.np_random.integers(0, 2, space.shape).astype(np.uint8)
         return (self.size * self.np_random.uniform(-1, 1, space.shape)).astype(np.float32)
 
+    def pay(self, action: int) -> float:
+        return self.reward * action
 
-SCALED = "GsolveLoop/Scaled-v0"
-if SCALED not in gymnasium.registry:
-    made: Any = Scaled
-    gymnasium.register(SCALED, entry_point=made)
+    def ends(self) -> bool:
+        return self.t >= 30
 
+
+SCALED = registered(Scaled)
 SCALES: list[tuple[dict[str, Any], Any, Any]] = [
     ({}, False, False),
     ({"size": 1e6}, "rolling", False),

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 
@@ -16,34 +15,21 @@ from gymnasium_solver.training.evaluate import Evaluator, n_test_episodes
 from gymnasium_solver.training.judge import is_solved, required_mean
 from gymnasium_solver.training.observer import EvalResult, Observer
 from gymnasium_solver.training.progress import Plan
-from tests.loop.conftest import Crash
+from tests.loop.conftest import Crash, SmallEnv, registered
 
 Call = Callable[..., Any]
 
 
-class Noisy(gymnasium.Env[np.ndarray, int]):
+class Noisy(SmallEnv):
     """One step: action 1 is worth `gain` on average, action 0 nothing, with a deviation of 1."""
 
-    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-    action_space: gymnasium.spaces.Space[Any] = gymnasium.spaces.Discrete(2)
+    gain = 0.0
 
-    def __init__(self, gain: float = 0.0, **kwargs: Any) -> None:
-        self.gain = gain
-
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        reward = self.gain * int(action) + self.np_random.normal()
-        return np.zeros(1, np.float32), float(reward), True, False, {}
+    def pay(self, action: int) -> float:
+        return float(self.gain * action + self.np_random.normal())
 
 
-NOISY = "GsolveLoop/Noisy-v0"
-if NOISY not in gymnasium.registry:
-    gymnasium.register(NOISY, entry_point=Noisy)
+NOISY = registered(Noisy)
 LUCK: dict[str, Any] = {
     "eval_freq_epochs": 1,
     "eval_episodes": 4,
