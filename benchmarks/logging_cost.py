@@ -30,8 +30,8 @@ from gymnasium_solver.fast.optimizer import FlatOptimizer
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.epoch_metrics import RolloutDetails
+from gymnasium_solver.training.observer import Alerts
 from gymnasium_solver.training.prepare import load_config
-from gymnasium_solver.training.trainer import Alerts
 
 STEPS, QUICK_STEPS = 50_000, 4_000
 OFF = {"log_details_freq_epochs": None, "mute_alerts": ["all"]}

@@ -6,7 +6,7 @@ holds everything that the loop depends on, so that a resumed run produces the sa
 bit, as an uninterrupted one.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -27,10 +27,7 @@ from gymnasium_solver.errors import (
     WriteError,
     details_of,
 )
-from gymnasium_solver.runs.alerts.alert import Alert
-from gymnasium_solver.runs.alerts.judge import Judge, settings_of
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, prune, save_checkpoint
-from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.segments import (
     Segment,
@@ -59,11 +56,13 @@ from gymnasium_solver.training.curriculum import Stages
 from gymnasium_solver.training.epoch_metrics import EpochStart, detail_epochs
 from gymnasium_solver.training.evaluate import BackgroundEvaluator, Evaluator, check_async
 from gymnasium_solver.training.observer import (
+    Alerts,
     Control,
     EvalResult,
     Observer,
     TrainInfo,
     observer_class,
+    rows_together,
 )
 from gymnasium_solver.training.profile import collect_seconds
 from gymnasium_solver.training.progress import CheckpointCadence, Plan, Progress, eval_cadence
@@ -73,7 +72,6 @@ from gymnasium_solver.training.videos import VideoRecorder, can_record
 REPLAY = "replay"  # folder in a run
 LONG_JOURNAL = 100_000  # env steps; replaying them takes a minute in slow envs
 HEAD = "head."  # prefix of the data of the newest observation, which is in no row yet
-MOST_ROWS, MOST_STEPS = 4, 1024  # judged together by Alerts
 
 
 class Trainer:
@@ -302,7 +300,7 @@ class Trainer:
                 component.close()
 
 
-# -- what a training writes besides checkpoints -------------------------------------------------
+# -- the replay buffer of a run -----------------------------------------------------------------
 
 
 class ReplayLog:
@@ -352,68 +350,6 @@ class ReplayLog:
     def prune(self, checkpoints_dir: Path) -> None:
         """Delete segments that no checkpoint lists."""
         prune_segments(self.directory, referenced(checkpoints_dir))
-
-
-def rows_together(config: Config) -> int:
-    """How many rows are judged at a time: up to 4 epochs or 1024 env steps."""
-    return max(1, min(MOST_ROWS, MOST_STEPS // (config.n_envs * config.n_steps)))
-
-
-class Alerts:
-    """Judges every row of metrics; what begins or ends goes to the observers and to events.jsonl.
-    Judging only reads rows, and never stops or changes training.
-
-    Rows of short epochs are judged a few at a time, which costs half as much: what they raise is
-    the same, at the same env steps, a few epochs later. No row waits beyond a checkpoint or the
-    end.
-    """
-
-    def __init__(self, run: Run, observer: Observer, rows_together: int = 1) -> None:
-        """A resumed run has rows: they are judged again without raising anything, so that the state
-        is that of a run without a break. Observers are told what is still active."""
-        self.run, self.observer, self.rows_together = run, observer, rows_together
-        self._waiting: list[Mapping[str, Any]] = []
-        self.judge: Judge | None = Judge(settings_of(run))
-        active: dict[str, Alert] = {}
-        for row in read_jsonl(run.metrics_path):
-            for alert in self._ask(Judge.see, row):
-                active[alert.name] = alert
-        for alert in active.values():
-            if not alert.is_over:
-                observer.on_alert(alert)
-
-    def see(self, row: Mapping[str, Any]) -> None:
-        self._waiting.append(row)
-        if len(self._waiting) >= self.rows_together:
-            self.catch_up()
-
-    def catch_up(self) -> None:
-        """Judge the rows that wait. A checkpoint must not be ahead of the alerts: a resume does not
-        raise those of rows before it."""
-        rows, self._waiting = self._waiting, []
-        for row in rows:
-            self._tell(self._ask(Judge.see, row))
-
-    def diverged(self, text: str, env_steps: int) -> None:
-        self.catch_up()
-        self._tell(self._ask(Judge.see_divergence, text, env_steps))
-
-    def _ask(self, question: Callable[..., list[Alert]], *given: Any) -> list[Alert]:
-        if self.judge is None:
-            return []
-        try:
-            return question(self.judge, *given)
-        except Exception as error:  # a rule that fails must not end training
-            self.judge = None
-            text = f"alerts are off, a rule failed: {type(error).__name__}: {error}"
-            self.run.log_event("alerts_failed", text=text)
-            self.observer.on_message("warning", text)
-            return []
-
-    def _tell(self, alerts: Iterable[Alert]) -> None:
-        for alert in alerts:
-            self.run.log_event("alert", **alert.to_dict())
-            self.observer.on_alert(alert)
 
 
 # -- what a training is built from --------------------------------------------------------------

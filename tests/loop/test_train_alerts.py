@@ -14,8 +14,7 @@ from gymnasium_solver.runs.alerts.alert import Alert, alert_from_event
 from gymnasium_solver.runs.alerts.judge import Judge, judge_run, settings_of
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.observer import Observer
-from gymnasium_solver.training.trainer import Alerts, rows_together
+from gymnasium_solver.training.observer import Alerts, Observer, rows_together
 from tests.loop.conftest import SmallEnv, registered
 
 Call = Callable[..., Any]
