@@ -53,16 +53,6 @@ class Scores:
     """Validation score when the checkpoint was saved."""
 
 
-@dataclass(frozen=True)
-class _Trained:
-    """An agent, and the place in training that it comes from."""
-
-    agent: Agent
-    env_steps: int = 0
-    epoch: int = 0
-    stored: float | None = None
-
-
 def score(
     found: Found,
     episodes: int | None,
@@ -81,26 +71,25 @@ def score(
     try:
         # As in training, so that scores are reproducible.
         with limited_threads(pick_threads(config, env.observation_space)):
-            trained = _trained(found)
-            check_spaces(env, trained.agent, found.changed)
+            agent, clock, stored = _trained(found)
+            check_spaces(env, agent, found.changed)
             results = {}
             for name, greedy in modes.items():
                 activity.begin_evaluation("evaluating", n_episodes)
                 results[name] = evaluate(
-                    trained.agent.policy,
+                    agent.policy,
                     env,
                     n_episodes,
                     greedy=greedy,
                     seed=env_seed,
-                    env_steps=trained.env_steps,
-                    epoch=trained.epoch,
                     activity=activity,
+                    **clock,
                 )
     finally:
         env.close()
     own = config.reward_threshold
     threshold = env.spec.reward_threshold if own is None else own
-    return Scores(results, env_seed, trained.env_steps, threshold, trained.stored)
+    return Scores(results, env_seed, clock["env_steps"], threshold, stored)
 
 
 def score_in(
@@ -115,25 +104,21 @@ def score_in(
 
     Its observations are those that `act` takes (`as_trained` as there); the score is the sum of
     its rewards, or for `gs.make_env` the raw return before reward wrappers."""
-    config, trained = found.config, _trained(found, reads=True)
-    with limited_threads(pick_threads(config, trained.agent.observation_space)):
-        env_seed = pick_seed(config, found.run, trained.env_steps, seed)
-        clock: dict[str, Any] = {"env_steps": trained.env_steps, "epoch": trained.epoch}
+    agent, clock, _ = _trained(found, reads=True)
+    with limited_threads(pick_threads(found.config, agent.observation_space)):
+        env_seed = pick_seed(found.config, found.run, clock["env_steps"], seed)
+        how: dict[str, Any] = {"greedy": greedy, "seed": env_seed, **clock}
         if isinstance(env, BatchEnv):
-            check_spaces(env.vector, trained.agent, {})
-            policy = trained.agent.policy
-            return evaluate(policy, env.vector, episodes, greedy=greedy, seed=env_seed, **clock)
+            check_spaces(env.vector, agent, {})
+            return evaluate(agent.policy, env.vector, episodes, **how)
         if isinstance(env, gymnasium.vector.VectorEnv):
             raise EnvError(
                 f"evaluate() got the vector env {env}. Pass a single env, a factory of one, or "
                 "what gs.make_env(run, n_envs=...) returns."
             )
-        played = _play(
-            trained.agent, env, episodes, env_seed, {"greedy": greedy, "as_trained": as_trained}
-        )
-    return EvalResult.of_episodes(
-        *played[:2], success=played[2], greedy=greedy, seed=env_seed, **clock
-    )
+        acting = {"greedy": greedy, "as_trained": as_trained}
+        returns, lengths, success = _play(agent, env, episodes, env_seed, acting)
+    return EvalResult.of_episodes(returns, lengths, success=success, **how)
 
 
 def _play(
@@ -162,15 +147,16 @@ def _play(
     return returns, lengths, float(np.mean(reached)) if reached else None
 
 
-def _trained(found: Found, reads: bool = False) -> _Trained:
-    """The agent of the target; `reads`: with the reader of observations that `act` needs."""
+def _trained(found: Found, reads: bool = False) -> tuple[Agent, dict[str, int], float | None]:
+    """The agent of the target, the place in training that it comes from, and its score there.
+    `reads`: with the reader of observations that `act` needs."""
     if found.checkpoint is None or found.run is None:
         if found.agent is None:
             raise ConfigError(
                 f"{found.config.env_id}: a config has no trained agent to evaluate. Give a run or "
                 "an agent, such as gs.evaluate('@last')."
             )
-        return _Trained(found.agent)
+        return found.agent, {"env_steps": 0, "epoch": 0}, None
     checkpoint = load_checkpoint(found.checkpoint)
     if found.agent is not None:
         agent = found.agent
@@ -179,8 +165,8 @@ def _trained(found: Found, reads: bool = False) -> _Trained:
     else:
         agent = agent_from_checkpoint(found.config, checkpoint)
     progress = load_progress(checkpoint.state, checkpoint.env_steps, checkpoint.path)
-    stored = finite(checkpoint.metrics.get("score"))
-    return _Trained(agent, checkpoint.env_steps, progress.epoch, stored)
+    clock = {"env_steps": checkpoint.env_steps, "epoch": progress.epoch}
+    return agent, clock, finite(checkpoint.metrics.get("score"))
 
 
 def _own_episodes(found: Found, seed: int | str | None) -> int:
