@@ -37,6 +37,7 @@ from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.envs.wrappers.options import words_for
 from gymnasium_solver.envs.wrappers.wrapping import wrapper_catalog
 from gymnasium_solver.runs.alerts.judge import RULES
 from gymnasium_solver.runs.metrics import DECLARED, SYSTEMS, Metric
@@ -443,8 +444,8 @@ def wrappers() -> str:
     for entry in wrapper_catalog():
         if entry.is_shipped:
             options = [
-                f"`{o.name}`: {o.takes}"
-                + ("" if o.is_required else f" (`{json.dumps(o.default)}`)")
+                f"`{o.name}`: {words_for(o.annotation)}"
+                + ("" if o.default is o.empty else f" (`{json.dumps(o.default)}`)")
                 for o in entry.options
             ]
             rows.append([code(entry.id), "; ".join(options), entry.about])

@@ -32,7 +32,14 @@ from gymnasium.vector.utils import batch_space
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.action_checks import MASK_KEY
 from gymnasium_solver.envs.spec import EnvSpec, family_of
-from gymnasium_solver.envs.vector import Info, Space, Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.vector import (
+    Info,
+    ObservationWrapper,
+    Space,
+    Step,
+    VectorEnv,
+    VectorWrapper,
+)
 from gymnasium_solver.envs.wrappers.wrapping import lower, wrap, wrapper_class
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import part_spaces, take_rows
@@ -90,7 +97,8 @@ def treatment_of(env: VectorEnv, config: Config) -> Treatment:
     """The treatment in an env that `config` describes."""
     beneath = _beneath_pure(env)
     pure = [layer.given for layer in _layers(env, beneath) if layer.effect == "pure"]
-    own = [_wrapper_name(layer) for layer in _layers(beneath) if layer.effect == "other"]
+    others = [layer for layer in _layers(beneath) if layer.effect == "other"]
+    own = [str(layer.given.get("id") or type(layer).__name__) for layer in others]
     own += _inside_engine(config)[::-1]
     return Treatment(beneath.observation_space, pure[::-1], own[::-1])
 
@@ -122,10 +130,6 @@ def _beneath_pure(env: VectorEnv) -> VectorEnv:
     return env
 
 
-def _wrapper_name(layer: VectorWrapper) -> str:
-    return str(layer.given.get("id") or type(layer).__name__)
-
-
 def _inside_engine(config: Config) -> list[str]:
     """Wrappers that the engine itself carries out and an agent cannot do without."""
     needs = lower(config.env_wrappers)[0]
@@ -144,20 +148,15 @@ def _effect(name: str) -> str:
     return str(getattr(wrapper, "effect", "none" if harmless else "other"))
 
 
-class Tap(VectorWrapper):
+class Tap(ObservationWrapper):
     """Keeps the last observations that pass through it."""
 
     effect = "none"
     obs: Any = None
 
-    def reset(self, seed: int) -> Any:
-        self.obs = self.env.reset(seed)
-        return self.obs
-
-    def step(self, actions: Any) -> Step:
-        step = self.env.step(actions)
-        self.obs = step.obs
-        return step
+    def seen(self, obs: Any, opened: np.ndarray) -> Any:
+        self.obs = obs
+        return obs
 
 
 class Applied:

@@ -26,7 +26,8 @@ class JoinedEnv(VectorEnv):
     def __init__(self, envs: Sequence[VectorEnv]) -> None:
         self.envs = list(envs)
         first = self.envs[0]
-        self.first_rows = np.cumsum([0, *(env.n_envs for env in self.envs)])
+        self._sizes = [env.n_envs for env in self.envs]
+        self.first_rows = np.cumsum([0, *self._sizes])
         self.n_envs = int(self.first_rows[-1])
         self.observation_space, self.action_space = first.observation_space, first.action_space
         self.spec = first.spec
@@ -50,7 +51,7 @@ class JoinedEnv(VectorEnv):
 
     @property
     def info(self) -> Info:
-        return self._joined_info([env.info for env in self.envs])
+        return _joined_info([env.info for env in self.envs], self._sizes)
 
     def reset(self, seed: int) -> Any:
         seeds = zip(self.envs, self.seeds(seed), strict=True)
@@ -64,7 +65,7 @@ class JoinedEnv(VectorEnv):
             for name in Step._fields
             if name != "info"
         }
-        return Step(**columns, info=self._joined_info([step.info for step in steps]))
+        return Step(**columns, info=_joined_info([step.info for step in steps], self._sizes))
 
     def goal_functions(self) -> GoalFunctions:
         return self.envs[0].goal_functions()
@@ -77,10 +78,6 @@ class JoinedEnv(VectorEnv):
         for env in self.envs:
             env.close()
 
-    def _joined_info(self, infos: Sequence[Mapping[str, Any]]) -> Info:
-        """The entries that every environment has with one value per row; others are dropped."""
-        return _joined_info(infos, [env.n_envs for env in self.envs])
-
 
 def joined(parts: Sequence[Any]) -> Any:
     """Batches one after another; of observations in parts, part by part."""
@@ -90,6 +87,7 @@ def joined(parts: Sequence[Any]) -> Any:
 
 
 def _joined_info(infos: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> Info:
+    """The entries that every environment has with one value per row; others are dropped."""
     found: dict[str, Any] = {}
     for name, value in infos[0].items():
         parts: list[Any] = [info.get(name) for info in infos]
@@ -178,22 +176,19 @@ class TaskEnv(JoinedEnv):
 def _check_same(first: VectorEnv, first_name: str, env: VectorEnv, name: str) -> None:
     """EnvError unless a task has the spaces of the first one; bounds of observations may differ."""
     ours, theirs = first.observation_space, env.observation_space
-    if _layout(ours) != _layout(theirs):
-        raise _differ("observations", first_name, ours, name, theirs)
-    if first.action_space != env.action_space:
-        raise _differ("actions", first_name, first.action_space, name, env.action_space)
+    observed = "observations", _layout(ours) == _layout(theirs), ours, theirs
+    acts = "actions", first.action_space == env.action_space, first.action_space, env.action_space
+    for kind, is_same, *found in (observed, acts):
+        if not is_same:
+            shown = [" ".join(str(space).split()) for space in found]
+            raise EnvError(
+                f"tasks: {first_name} has the {kind} {shown[0]}, {name} has {shown[1]}; all tasks "
+                "need the same spaces."
+            )
 
 
 def _layout(space: Space) -> list[Any]:
     return [(name, number_type(part)) for name, part in part_spaces(space).items()]
-
-
-def _differ(kind: str, first_name: str, first: Space, name: str, own: Space) -> EnvError:
-    shown = [" ".join(str(space).split()) for space in (first, own)]
-    return EnvError(
-        f"tasks: {first_name} has the {kind} {shown[0]}, {name} has {shown[1]}; all tasks need the "
-        "same spaces."
-    )
 
 
 def _widest(spaces: Sequence[Any]) -> Space:

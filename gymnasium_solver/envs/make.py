@@ -250,25 +250,19 @@ def _make_family(family: Family, request: EnvRequest) -> VectorEnv:
             f"{env_id} steps its copies itself, so {needs.singles[0].name} cannot wrap single "
             f"environments. {instead}, or use a wrapper of batches (docs/wrappers.md)."
         )
-    if needs.frame_skip is not None:
-        _check_frame_skip(family, env_id, *needs.frame_skip)
+    low, high = needs.frame_skip or (1, 1)
+    if needs.frame_skip is not None and not family.holds_actions:
+        if family.has_frame_options:
+            raise EnvError(f"{env_id}: set the field frame_skip instead of FrameSkipWrapper.")
+        raise EnvError(f"{env_id} cannot skip frames. Leave out frame_skip and FrameSkipWrapper.")
+    if low != high:
+        raise EnvError(f"{env_id} skips a fixed number of frames, got {low} to {high}.")
     module, _, name = family.maker.partition(":")
     try:
         env: VectorEnv = getattr(import_module(module), name)(request)
     except UnknownId as error:
         raise unknown_id(env_id) from error
     return env
-
-
-def _check_frame_skip(family: Family, env_id: str, low: int, high: int) -> None:
-    """EnvError for a family that cannot skip frames in this way."""
-    if family.holds_actions:
-        if low != high:
-            raise EnvError(f"{env_id} skips a fixed number of frames, got {low} to {high}.")
-    elif family.has_frame_options:
-        raise EnvError(f"{env_id}: set the field frame_skip instead of FrameSkipWrapper.")
-    else:
-        raise EnvError(f"{env_id} cannot skip frames. Leave out frame_skip and FrameSkipWrapper.")
 
 
 def _noted(env: VectorEnv, notes: Sequence[str]) -> VectorEnv:

@@ -72,12 +72,13 @@ def test_the_catalogue_has_every_wrapper_once():
     clip = by_id["RewardClip"]
     assert clip.about == "Clips rewards to [low, high]."
     assert clip.aliases == ("ClipReward",)
-    assert [(o.name, o.takes, o.default) for o in clip.options] == [
+    assert [(o.name, words_for(o.annotation), o.default) for o in clip.options] == [
         ("low", "a number", -1.0),
         ("high", "a number", 1.0),
     ]
     skip = by_id["FrameSkipWrapper"].options[0]
-    assert (skip.takes, skip.is_required) == ("a whole number or a list of whole numbers", True)
+    assert words_for(skip.annotation) == "a whole number or a list of whole numbers"
+    assert skip.default is skip.empty
     assert all(entry.about.endswith(".") for entry in entries if entry.is_shipped)
 
 

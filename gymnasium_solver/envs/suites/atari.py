@@ -16,7 +16,7 @@ used: EnvPool's plays up to 30 unseen frames and drops their score, and ale-py's
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -280,16 +280,36 @@ class ObjectReader:
                 f"{env_id}: its objects are not known; obs_type objects is for {known}. Use ram."
             )
         things = OBJECTS[game]
-        columns = _columns(things)
-        self.names, axes = columns.names, columns.axes
-        self._sizes = np.array(columns.sizes, np.float32)
-        self._apart, self._origin = (np.array(pair, np.int64) for pair in columns.pairs)
+        flagged = [thing.shown_at for thing in things if thing.shown_at is not None]
+        axes: list[Axis] = []
+        names: list[str] = []
+        sizes: list[float] = []  # of each axis: half the screen
+        shown: list[int] = []  # of each axis: the byte that shows its object; 128 stands for always
+        pairs: list[tuple[int, int]] = []  # axes, and the player's, from which they are measured
+        player: dict[str, int] = {}
+        for thing in things:
+            for label, axis, half in (("x", thing.x, HALF_WIDTH), ("y", thing.y, HALF_HEIGHT)):
+                if axis is None:
+                    continue
+                if thing is things[0]:
+                    player[label] = len(names)
+                elif label in player:
+                    pairs.append((len(names), player[label]))
+                names.append(f"{thing.name}_{label}")
+                axes.append(axis)
+                sizes.append(half)
+                shown.append(N_RAM if thing.shown_at is None else thing.shown_at)
+        self.names = [
+            *names,
+            *(f"{name}_velocity" for name in names),
+            *(f"{names[i]}_from_{things[0].name}" for i, _ in pairs),
+            *(f"{thing.name}_is_there" for thing in things if thing.shown_at is not None),
+        ]
+        self._sizes, self._shown = np.array(sizes, np.float32), np.array(shown)
+        self._apart, self._origin = np.array(pairs, np.int64).reshape(-1, 2).T
         self._addresses = np.array([axis.address for axis in axes])
         self._signs = np.array([axis.sign for axis in axes], np.float32)
         self._offsets = np.array([axis.offset for axis in axes], np.float32)
-        # For each axis the byte that shows whether its object is present; 128 stands for always.
-        self._shown = np.array([128 if address is None else address for address in columns.shown])
-        flagged = [thing.shown_at for thing in things if thing.shown_at is not None]
         self._flags = np.array(flagged, np.int64)
         self._pixels = np.zeros((n_envs, len(axes)), np.float32)
         self._was_there = np.zeros((n_envs, len(axes)), np.bool_)
@@ -317,35 +337,3 @@ class ObjectReader:
             axis=1,
             dtype=np.float32,
         )
-
-
-class _Columns(NamedTuple):
-    names: list[str]  # of all numbers
-    axes: list[Axis]
-    sizes: list[float]  # of each axis: half the screen
-    shown: list[int | None]  # of each axis: the byte that shows whether its object is present
-    pairs: tuple[list[int], list[int]]  # axes, and the player's, from which they are measured
-
-
-def _columns(things: tuple[Thing, ...]) -> _Columns:
-    names: list[str] = []
-    found = _Columns([], [], [], [], ([], []))
-    player: dict[str, int] = {}
-    for thing in things:
-        for label, axis, half in (("x", thing.x, HALF_WIDTH), ("y", thing.y, HALF_HEIGHT)):
-            if axis is None:
-                continue
-            if thing is things[0]:
-                player[label] = len(names)
-            elif label in player:
-                found.pairs[0].append(len(names))
-                found.pairs[1].append(player[label])
-            names.append(f"{thing.name}_{label}")
-            found.axes.append(axis)
-            found.sizes.append(half)
-            found.shown.append(thing.shown_at)
-    velocities = [f"{name}_velocity" for name in names]
-    distances = [f"{names[i]}_from_{things[0].name}" for i in found.pairs[0]]
-    flags = [f"{thing.name}_is_there" for thing in things if thing.shown_at is not None]
-    found.names.extend([*names, *velocities, *distances, *flags])
-    return found

@@ -63,10 +63,38 @@ def _atari_size(value: Any) -> Any:
     return _size(value, ATARI_SIZE)
 
 
-class AtariOptions(Documented):
-    """Everything that decides observations, game rules and learnt rewards."""
+class GameOptions(Documented):
+    """Base of the options of a suite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+
+    @classmethod
+    def read(cls, env_id: str, env_kwargs: Mapping[str, Any]) -> Self:
+        """The checked options; EnvError with one line for each problem."""
+        try:
+            return cls(**env_kwargs)
+        except ValidationError as error:
+            lines = dict.fromkeys(cls._explain(problem) for problem in error.errors())
+            raise EnvError("\n".join(f"{env_id}: {line}" for line in lines)) from None
+
+    @classmethod
+    def _explain(cls, problem: Mapping[str, Any]) -> str:
+        field = str(problem["loc"][0]) if problem["loc"] else ""
+        known = list(cls.model_fields)
+        if problem["type"] == "extra_forbidden":
+            hint = ask([FOREIGN[field]]) if field in FOREIGN else did_you_mean(field, known)
+            hint = hint or f"There are: {', '.join(known)}."
+            return f"unknown option {field}. {hint}"
+        if problem["type"] == "value_error":
+            return str(problem["ctx"]["error"])
+        expected = describe(cls.model_json_schema()["properties"][field])
+        if field == "resize_obs":
+            expected = "[height, width], true or false"
+        return f"{field} is {problem['input']!r}, expected {expected}."
+
+
+class AtariOptions(GameOptions):
+    """Everything that decides observations, game rules and learnt rewards."""
 
     obs_type: Literal["rgb", "ram", "objects"] = "rgb"
     """rgb: the screen; ram: the console's 128 bytes; objects: positions and velocities of moving
@@ -120,41 +148,14 @@ class AtariOptions(Documented):
                 raise ValueError(f"{name} is for obs_type rgb, not {data['obs_type']}")
         return data
 
-    @classmethod
-    def read(cls, env_id: str, env_kwargs: Mapping[str, Any]) -> Self:
-        """The checked options; EnvError with one line for each problem."""
-        try:
-            return cls(**env_kwargs)
-        except ValidationError as error:
-            lines = (_atari_problem(problem) for problem in error.errors())
-            raise EnvError(
-                "\n".join(f"{env_id}: {line}" for line in dict.fromkeys(lines))
-            ) from None
-
     @property
     def protocol(self) -> dict[str, Any]:
         """What a score depends on, recorded with it."""
         return self.model_dump(mode="json")
 
 
-def _atari_problem(problem: Mapping[str, Any]) -> str:
-    field = str(problem["loc"][0]) if problem["loc"] else ""
-    known = list(AtariOptions.model_fields)
-    if problem["type"] == "extra_forbidden":
-        if field in FOREIGN:
-            return f"unknown option {field}. {ask([FOREIGN[field]])}"
-        hint = did_you_mean(field, known) or f"There are: {', '.join(known)}."
-        return f"unknown option {field}. {hint}"
-    if problem["type"] == "value_error":
-        return str(problem["ctx"]["error"])
-    expected = describe(AtariOptions.model_json_schema()["properties"][field])
-    return f"{field} is {problem['input']!r}, expected {expected}."
-
-
-class ScreenOptions(Documented):
+class ScreenOptions(GameOptions):
     """How the frames of a game become observations."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
     frame_skip: Count = 4
     """Frames that an action is held for: one env step."""
@@ -168,29 +169,16 @@ class ScreenOptions(Documented):
     @classmethod
     def read(cls, env_id: str, env_kwargs: Mapping[str, Any]) -> Self:
         """The options among the env_kwargs, checked; other keys are ignored."""
-        given = {
-            name: env_kwargs[name] for name in SCREEN_FIELDS if env_kwargs.get(name) is not None
-        }
-        try:
-            return cls(**given)
-        except ValidationError as error:
-            lines = (_problem(env_id, problem) for problem in error.errors())
-            raise EnvError("\n".join(dict.fromkeys(lines))) from None
+        return super().read(
+            env_id,
+            {name: env_kwargs[name] for name in SCREEN_FIELDS if env_kwargs.get(name) is not None},
+        )
 
     @property
     def fields(self) -> dict[str, Any]:
         """The options as a config holds them: false where frames keep their size."""
         values = self.model_dump(mode="json")
         return {**values, "resize_obs": values["resize_obs"] or False}
-
-
-def _problem(env_id: str, problem: Mapping[str, Any]) -> str:
-    name = str(problem["loc"][0])
-    expected = {
-        "grayscale_obs": "true or false",
-        "resize_obs": "[height, width], true or false",
-    }.get(name, "an int >= 1")
-    return f"{env_id}: {name} must be {expected}, got {problem['input']!r}."
 
 
 def fill_defaults(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -67,8 +67,8 @@ class Probe(OwnEnv):
     ends = "terminated"
     draws_obs = False
 
-    def __init__(self, request: EnvRequest) -> None:
-        super().__init__(request, self.observation, self.action)
+    def __init__(self, request: EnvRequest, action: Space | None = None) -> None:
+        super().__init__(request, self.observation, action or self.action)
         self._obs = np.zeros(self.n_envs, np.float32)
 
     def _begin(self, rows: Array) -> None:
@@ -133,8 +133,8 @@ class ByRule(Probe):
     """Does the value function, or the policy, see the observation and each part of an action?"""
 
     def __init__(self, request: EnvRequest, rule: "Rule") -> None:
-        self.action, self.draws_obs, self._rule = rule
-        super().__init__(request)
+        action, self.draws_obs, self._rule = rule
+        super().__init__(request, action)
 
     def _reward(self, actions: Array) -> Array:
         return self._rule(self._obs, actions)
@@ -179,18 +179,6 @@ class TruncatedReward(Probe):
 
     length = 4
     ends = "truncated"
-
-
-class TwoStepDiscountContinuous(TwoStepDiscount):
-    """The same question for continuous actions."""
-
-    action = ONE
-
-
-class TruncatedRewardContinuous(TruncatedReward):
-    """The same question for continuous actions."""
-
-    action = ONE
 
 
 class Memory(Probe):
@@ -447,12 +435,14 @@ class Counting(OwnEnv):
 
 
 _CLASSES = (
-    *(ConstantReward, TwoStepDiscount, TruncatedReward, TwoStepDiscountContinuous),
-    *(TruncatedRewardContinuous, Memory, Corridor, MemoryParts, DictObs, Masked),
+    *(ConstantReward, TwoStepDiscount, TruncatedReward, Memory, Corridor, MemoryParts, DictObs),
+    Masked,
 )
 _WITH_OPTIONS = (BitFlip, Image, Counting)
 _MAKERS: dict[str, Callable[[EnvRequest], VectorEnv]] = {
     **{probe.__name__: probe for probe in (*_CLASSES, *_WITH_OPTIONS)},
+    "TwoStepDiscountContinuous": partial(TwoStepDiscount, action=ONE),
+    "TruncatedRewardContinuous": partial(TruncatedReward, action=ONE),
     **{name: partial(ByRule, rule=rule) for name, rule in RULES.items()},
 }
 PROBES = {f"Probe/{name}-v0": make for name, make in _MAKERS.items()}

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium_solver.envs.vector import ObservationWrapper, Step, VectorEnv
 from gymnasium_solver.envs.wrappers.actions import ActionRemap, ValidActions
 from gymnasium_solver.envs.wrappers.options import require, require_discrete
-from gymnasium_solver.envs.wrappers.rewards import Parts, RewardShaper
+from gymnasium_solver.envs.wrappers.rewards import Parts, RewardShaper, made_for
 from gymnasium_solver.errors import EnvError
 
 _N_FULL = 18  # actions of the joystick, whatever the game makes of them
@@ -69,12 +69,6 @@ def read_breakout(ram: np.ndarray) -> Breakout:
     return Breakout(paddle, np.stack(ball, axis=1), ram[:, 101] != 0, blocks)
 
 
-def require_game(env: VectorEnv, wrapper: str, game: str) -> None:
-    """EnvError unless the env plays this game of Atari."""
-    if not env.spec.env_id.rpartition("/")[2].startswith(f"{game}-"):
-        raise EnvError(f"Wrapper {wrapper} is for {game}, not {env.spec.env_id}.")
-
-
 def ram_of(env: VectorEnv, obs: np.ndarray, wrapper: str) -> np.ndarray:
     """uint8[N, 128] at these observations: the observations, or the RAM in the info."""
     ram = obs if obs.shape[1:] == _RAM and obs.dtype == np.uint8 else env.info.get("ram")
@@ -120,7 +114,7 @@ class _Features(ObservationWrapper):
 
     def __init__(self, env: VectorEnv) -> None:
         super().__init__(env)
-        require_game(env, self.name, self.game)
+        made_for(env, self.name, self.game)
 
     @abstractmethod
     def _features(self, ram: np.ndarray, opened: np.ndarray) -> np.ndarray:
@@ -263,7 +257,7 @@ class PongRewardShaper(RewardShaper):
         direction_change_reward: float = 0.5,
     ) -> None:
         super().__init__(env)
-        require_game(env, "PongV5_RewardShaper", "Pong")
+        made_for(env, "PongV5_RewardShaper", "Pong")
         self._hit, self._near = paddle_hit_reward, proximity_reward_scale
         self._turn = direction_change_reward
 

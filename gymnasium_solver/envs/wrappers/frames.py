@@ -113,20 +113,19 @@ class FrameLayout(NamedTuple):
 
     def planes(self, obs: np.ndarray) -> np.ndarray:
         """(N, ...) -> (N, channels, height, width)."""
-        if self.axis is None:
-            return obs[:, None]
-        return obs if self.axis == 1 else np.moveaxis(obs, -1, 1)
-
-    def shape(self, channels: int, height: int, width: int) -> tuple[int, ...]:
-        if self.axis is None:
-            return height, width
-        return (channels, height, width) if self.axis == 1 else (height, width, channels)
+        return obs[:, None] if self.axis is None else np.moveaxis(obs, self.axis, 1)
 
     def restore(self, planes: np.ndarray) -> np.ndarray:
         """The inverse of `planes`, contiguous."""
-        if self.axis is None:
-            return np.ascontiguousarray(planes[:, 0])
-        return np.ascontiguousarray(planes if self.axis == 1 else np.moveaxis(planes, 1, -1))
+        moved = planes[:, 0] if self.axis is None else np.moveaxis(planes, 1, self.axis)
+        return np.ascontiguousarray(moved)
+
+    def mapped(self, to_planes: Map, channels: int, height: int, width: int) -> tuple[Space, Map]:
+        """The space of images of this size in the same layout, and a function of planes as one of
+        such images."""
+        shape = self.restore(np.empty((1, channels, height, width), np.uint8)).shape[1:]
+        box = spaces.Box(0, 255, shape, np.uint8)
+        return box, lambda obs: self.restore(to_planes(self.planes(obs)))
 
 
 def frame_layout(space: Space) -> FrameLayout | None:
@@ -179,12 +178,8 @@ class GrayscaleObservation(ImageMap):
         assert layout is not None
         if layout.channels == 1:
             return space, lambda obs: obs
-        shape = layout.shape(1, layout.height, layout.width)
-
-        def to_gray(obs: np.ndarray) -> np.ndarray:
-            return layout.restore(gray(layout.planes(obs))[:, None])
-
-        return spaces.Box(0, 255, shape, np.uint8), to_gray
+        size = layout.height, layout.width
+        return layout.mapped(lambda planes: gray(planes)[:, None], 1, *size)
 
 
 class ResizeObservation(ImageMap):
@@ -203,12 +198,7 @@ class ResizeObservation(ImageMap):
         layout = frame_layout(space)
         assert layout is not None
         resize = AreaResize((layout.height, layout.width), self._size)
-        shape = layout.shape(layout.channels, *self._size)
-
-        def resized(obs: np.ndarray) -> np.ndarray:
-            return layout.restore(resize(layout.planes(obs)))
-
-        return spaces.Box(0, 255, shape, np.uint8), resized
+        return layout.mapped(resize, layout.channels, *self._size)
 
 
 class FrameStackObservation(ObservationWrapper):

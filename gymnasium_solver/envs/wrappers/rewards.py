@@ -186,7 +186,7 @@ class CartPoleRewardShaper(PotentialShaper):
         gamma: float = 0.99,
     ) -> None:
         super().__init__(env, gamma)
-        _made_for(env, "CartPoleV1_RewardShaper", "CartPole", (4,))
+        made_for(env, "CartPoleV1_RewardShaper", "CartPole", (4,))
         self._scales = np.array([position_reward_scale, angle_reward_scale], np.float32)
         self._clip = clip_potential
 
@@ -220,7 +220,7 @@ class MountainCarRewardShaper(PotentialShaper):
         gamma: float = 0.99,
     ) -> None:
         super().__init__(env, gamma)
-        _made_for(env, "MountainCarV0_RewardShaper", "MountainCar", (2,))
+        made_for(env, "MountainCarV0_RewardShaper", "MountainCar", (2,))
         scales = [position_reward_scale, velocity_reward_scale, height_reward_scale]
         self._scales = np.array(scales, np.float32)
 
@@ -252,7 +252,7 @@ class MountainCarStateCountBonus(RewardShaper):
     ) -> None:
         super().__init__(env)
         name = "MountainCarV0_StateCountBonus"
-        _made_for(env, name, "MountainCar", (2,))
+        made_for(env, name, "MountainCar", (2,))
         counts = {"position_bins": position_bins, "velocity_bins": velocity_bins}
         for key, value in {**counts, "min_count": min_count}.items():
             require(value >= 1, name, f"{key} must be >= 1, got {value}")
@@ -274,11 +274,12 @@ class MountainCarStateCountBonus(RewardShaper):
         return {"exploration_bonus": (self._scale / over).astype(np.float32)}
 
 
-def _made_for(env: VectorEnv, wrapper: str, family: str, shape: tuple[int, ...]) -> None:
-    if not env.spec.env_id.rpartition("/")[2].startswith(f"{family}-"):
-        raise EnvError(f"Wrapper {wrapper} is for {family}, not {env.spec.env_id}.")
+def made_for(env: VectorEnv, wrapper: str, game: str, shape: tuple[int, ...] | None = None) -> None:
+    """EnvError unless the env is this one, with observations of this shape."""
+    if not env.spec.env_id.rpartition("/")[2].startswith(f"{game}-"):
+        raise EnvError(f"Wrapper {wrapper} is for {game}, not {env.spec.env_id}.")
     given: Any = env.observation_space.shape
-    if given != shape:
+    if shape not in (None, given):
         raise EnvError(
             f"Wrapper {wrapper} reads observations of shape {shape}, here they are {given}. Put it "
             "before the wrappers that change observations."

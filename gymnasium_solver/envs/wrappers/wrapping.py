@@ -42,7 +42,6 @@ from gymnasium_solver.envs.wrappers.options import (
     option_problems,
     options_of,
     require,
-    words_for,
     wrapper_at,
 )
 from gymnasium_solver.errors import EnvError
@@ -228,21 +227,12 @@ def _canonical(spec: Spec) -> tuple[Any, dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Option:
-    name: str
-    takes: str
-    """The values it takes, in words."""
-    default: Any
-    """None where the option has no default: see `is_required`."""
-    is_required: bool
-
-
-@dataclass(frozen=True)
 class WrapperEntry:
     id: str
     about: str
     """The first paragraph of its documentation, on one line."""
-    options: tuple[Option, ...]
+    options: tuple[inspect.Parameter, ...]
+    """What they take in words: `words_for(option.annotation)`."""
     aliases: tuple[str, ...]
     """Other ids that mean the same."""
     is_shipped: bool
@@ -252,27 +242,17 @@ class WrapperEntry:
 def wrapper_catalog() -> list[WrapperEntry]:
     """Every wrapper once: ours in the order of their kinds, then the valid ones of plugins
     (others are reported when a config uses them)."""
-    ours = [_entry(name, True) for name in (*SHIPPED, *LOWERED)]
-    sound = [
-        name for name in sorted(wrappers.registered) if is_batch_wrapper(wrappers.registered[name])
-    ]
-    return ours + [_entry(name, False) for name in sound]
-
-
-def _entry(name: str, is_shipped: bool) -> WrapperEntry:
-    wrapper = wrapper_class(name)
-    paragraph = (inspect.getdoc(wrapper) or "").split("\n\n")[0]
-    options = tuple(
-        Option(
-            option.name,
-            words_for(option.annotation),
-            None if option.default is option.empty else option.default,
-            option.default is option.empty,
-        )
-        for option in options_of(wrapper).values()
-    )
-    aliases = tuple(alias for alias, (target, _) in ALIASES.items() if target == name)
-    return WrapperEntry(name, " ".join(paragraph.split()), options, aliases, is_shipped)
+    registered = sorted(wrappers.registered.items())
+    names = [*SHIPPED, *LOWERED, *(name for name, found in registered if is_batch_wrapper(found))]
+    entries = []
+    for name in names:
+        wrapper = wrapper_class(name)
+        about = " ".join((inspect.getdoc(wrapper) or "").split("\n\n")[0].split())
+        aliases = tuple(alias for alias, (target, _) in ALIASES.items() if target == name)
+        options = tuple(options_of(wrapper).values())
+        is_shipped = name not in wrappers.registered
+        entries.append(WrapperEntry(name, about, options, aliases, is_shipped))
+    return entries
 
 
 # -- wrappers that an engine carries out ----------------------------------------------------------
