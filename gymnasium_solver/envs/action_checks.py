@@ -48,7 +48,8 @@ def _whole(space: Any, shape: tuple[int, ...], env_id: str) -> Checker:
     span, has_start = np.asarray(high - low).astype(np.uint64), bool(np.any(low))
 
     def check(actions: Any) -> np.ndarray:
-        array = _whole_numbers(actions, shape, space, env_id)
+        given = _numbers(actions, shape, "iu", "whole numbers", space, env_id)
+        array = given.astype(np.int64, order="C", copy=False)
         # Read as unsigned a negative number is huge: one comparison checks both ends.
         good = (array - low if has_start else array).view(np.uint64) <= span
         if np.count_nonzero(good) != array.size:
@@ -93,30 +94,25 @@ def _ends(leaf: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _finite_numbers(actions: Any, shape: tuple[int, ...], space: Any, env_id: str) -> np.ndarray:
-    given = actions if isinstance(actions, np.ndarray) else np.asarray(actions)
-    if given.dtype.kind not in "fiu":
-        raise EnvError(f"{env_id}: {space} takes numbers as actions, got dtype {given.dtype}.")
-    if given.shape != shape:
-        raise _wrong_shape(env_id, given.shape, shape)
+    given = _numbers(actions, shape, "fiu", "numbers as actions", space, env_id)
     finite = np.isfinite(given)
     if np.count_nonzero(finite) != given.size:
         raise _first_bad(env_id, given, ~finite, space)
     return given
 
 
-def _whole_numbers(actions: Any, shape: tuple[int, ...], space: Any, env_id: str) -> np.ndarray:
+def _numbers(
+    actions: Any, shape: tuple[int, ...], kinds: str, words: str, space: Any, env_id: str
+) -> np.ndarray:
+    """The actions as an array of this shape, of one of NumPy's kinds of dtypes."""
     given = actions if isinstance(actions, np.ndarray) else np.asarray(actions)
-    if given.dtype.kind not in "iu":
-        raise EnvError(f"{env_id}: {space} takes whole numbers, got dtype {given.dtype}.")
+    if given.dtype.kind not in kinds:
+        raise EnvError(f"{env_id}: {space} takes {words}, got dtype {given.dtype}.")
     if given.shape != shape:
-        raise _wrong_shape(env_id, given.shape, shape)
-    return given.astype(np.int64, order="C", copy=False)
-
-
-def _wrong_shape(env_id: str, got: tuple[int, ...], expected: tuple[int, ...]) -> EnvError:
-    return EnvError(
-        f"{env_id}: actions have shape {got}, expected {expected} (one row for each env)."
-    )
+        raise EnvError(
+            f"{env_id}: actions have shape {given.shape}, expected {shape} (one row for each env)."
+        )
+    return given
 
 
 def _first_bad(env_id: str, actions: np.ndarray, bad: np.ndarray, space: Any) -> EnvError:

@@ -12,7 +12,7 @@ from typing import Any
 
 from gymnasium_solver.config.find import ConfigEntry, find_configs, read_config_file
 from gymnasium_solver.config.spec import ActionSpec, ObservationView, Spec, read_spec
-from gymnasium_solver.envs.baselines import Baseline, random_baseline
+from gymnasium_solver.envs.baselines import random_baseline
 from gymnasium_solver.errors import ConfigError
 
 # Suites that need a package of their own: its module, and the extra that installs it.
@@ -82,13 +82,16 @@ def _describe(env_id: str, entries: list[ConfigEntry]) -> EnvEntry:
     first = ordered[0]
     spec, description = _read(first)
     baseline = random_baseline(env_id)
+    threshold = spec.threshold
+    if threshold is None and baseline is not None and baseline.target_kind == "threshold":
+        threshold = baseline.target
     return EnvEntry(
         env_id=env_id,
         suite=first.suite,
         description=description,
         observations=observation_text(spec.observation_space.view()),
         actions=action_text(spec.action_space),
-        threshold=spec.threshold if baseline is None else _threshold(spec, baseline),
+        threshold=threshold,
         engine=None if baseline is None else baseline.engine,
         random=None if baseline is None else baseline.mean,
         algos=list(dict.fromkeys(entry.algo_id for entry in ordered)),
@@ -96,12 +99,6 @@ def _describe(env_id: str, entries: list[ConfigEntry]) -> EnvEntry:
         extra=missing_extra(first.suite),
         spec=spec,
     )
-
-
-def _threshold(spec: Spec, baseline: Baseline) -> float | None:
-    if spec.threshold is not None:
-        return spec.threshold
-    return baseline.target if baseline.target_kind == "threshold" else None
 
 
 def _read(entry: ConfigEntry) -> tuple[Spec, str]:

@@ -41,22 +41,21 @@ PACKAGES = ("minigrid",)
 
 def env_bug(happened: str, error: BaseException) -> EnvError:
     """The error to raise for an exception of an environment; `happened` opens the message."""
-    if (file := lacking_file(error)) is not None:
+    lacking = _POOL_FILE.search(str(error))  # some data files are in none of EnvPool's wheels
+    if lacking is not None and not Path(lacking[0]).exists():
         env_id = happened.partition(": ")[0]
-        lacks = f"{env_id}: the installed EnvPool does not bring its data file {file}"
+        lacks = f"{env_id}: the installed EnvPool does not bring its data file {lacking[1]}"
         return MissingError(f"{lacks}. Choose another environment.")
     frames = own_frames(error)
-    text = f"{happened} {one_line(error)}{place(frames)}{advice(error)}"
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    text = f"{happened} {one_line(error)}{place}{advice(error)}"
     if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
         return MissingError(text)
-    return EnvBugError(text, format_traceback(error, frames))
-
-
-def lacking_file(error: BaseException) -> str | None:
-    """The data file that EnvPool did not find where it is installed: some are in none of its
-    wheels."""
-    found = _POOL_FILE.search(str(error))
-    return found[1] if found is not None and not Path(found[0]).exists() else None
+    if not frames:
+        return EnvBugError(text, "")
+    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
+    header = "Traceback of the environment (most recent call last):\n"
+    return EnvBugError(text, header + "".join(lines).rstrip())
 
 
 def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
@@ -66,18 +65,6 @@ def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
         if not frame.filename.startswith(_CALLERS):
             return frames[i:]
     return []
-
-
-def place(frames: list[traceback.FrameSummary]) -> str:
-    """Where an exception was raised; "" for one of Gymnasium or of this package."""
-    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-
-
-def format_traceback(error: BaseException, frames: list[traceback.FrameSummary]) -> str:
-    if not frames:
-        return ""
-    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
-    return "Traceback of the environment (most recent call last):\n" + "".join(lines).rstrip()
 
 
 def one_line(error: BaseException) -> str:

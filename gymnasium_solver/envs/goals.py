@@ -26,26 +26,20 @@ _REPORTED = (bool, np.bool_, type(None))
 
 def goal_functions_of(env: gymnasium.Env[Any, Any], env_id: str) -> GoalFunctions:
     """The functions of a single env; EnvError if it has no compute_reward."""
-    reward = _method(env, "compute_reward")
+    found = []
+    for name, dtype in (("compute_reward", np.float32), ("compute_terminated", np.bool_)):
+        try:
+            method = env.get_wrapper_attr(name)
+            found.append(Batched(method, dtype, f"{env_id}: {name}"))
+        except AttributeError:
+            found.append(None)
+    reward, terminated = found
     if reward is None:
         raise EnvError(
             f"her: {env_id} has no compute_reward(achieved_goal, desired_goal, info), which "
             "hindsight replay calls for replaced goals. Add this method to the env, or remove her."
         )
-    terminated = _method(env, "compute_terminated")
-    return GoalFunctions(
-        Batched(reward, np.float32, f"{env_id}: compute_reward"),
-        None
-        if terminated is None
-        else Batched(terminated, np.bool_, f"{env_id}: compute_terminated"),
-    )
-
-
-def _method(env: gymnasium.Env[Any, Any], name: str) -> Callable[..., Any] | None:
-    try:
-        return env.get_wrapper_attr(name)
-    except AttributeError:
-        return None
+    return GoalFunctions(reward, terminated)
 
 
 class NoInfo(dict[str, Any]):
@@ -158,28 +152,12 @@ def _distance(achieved: np.ndarray, desired: np.ndarray) -> np.ndarray:
 MAZE_THRESHOLD = 0.45
 
 
-def _by_distance(config: Any) -> GoalFunctions:
-    return GoalFunctions(distance_reward(config.reward_type, config.distance_threshold))
-
-
-def _maze(config: Any) -> GoalFunctions | None:
-    if config.reset_target:  # the reward is that of the goal drawn at the same step
+def pool_goals(pool_id: str, config: Any) -> GoalFunctions | None:
+    """The functions of a pool with these settings; None if its reward is not known here."""
+    if pool_id.startswith(("Fetch", "HandReach")):
+        return GoalFunctions(distance_reward(config.reward_type, config.distance_threshold))
+    # With reset_target the reward is that of the goal drawn at the same step.
+    if not pool_id.startswith("PointMaze_") or config.reset_target:
         return None
     reward = nearness_reward(config.reward_type, MAZE_THRESHOLD)
     return GoalFunctions(reward, None if config.continuing_task else is_near(MAZE_THRESHOLD))
-
-
-# Beginnings of ids -> from the settings of a pool.
-_FAMILIES: dict[str, Callable[[Any], GoalFunctions | None]] = {
-    "Fetch": _by_distance,
-    "HandReach": _by_distance,
-    "PointMaze_": _maze,
-}
-
-
-def pool_goals(pool_id: str, config: Any) -> GoalFunctions | None:
-    """The functions of a pool with these settings; None if its reward is not known here."""
-    for beginning, make in _FAMILIES.items():
-        if pool_id.startswith(beginning):
-            return make(config)
-    return None

@@ -57,14 +57,13 @@ class RandomPolicy:
         if mask is None:
             return self.rng.integers(high - low + 1, size=shape) + low
         splits = np.cumsum(choices(space) or [])[:-1]
-        columns = [self._legal(part) for part in np.split(mask, splits, axis=1)]
+        # One legal column of each row: the largest of independent draws is at each legal place
+        # equally often.
+        columns = [
+            np.argmax(np.where(part, self.rng.random(part.shape), -1.0), axis=1)
+            for part in np.split(mask, splits, axis=1)
+        ]
         return np.stack(columns, axis=1).reshape(shape) + low
-
-    def _legal(self, mask: np.ndarray) -> np.ndarray:
-        """One legal column of each row. The largest of independent draws is at each legal place
-        equally often."""
-        draws = np.where(mask, self.rng.random(mask.shape), -1.0)
-        return np.argmax(draws, axis=1)
 
     def _box(self, space: Any, shape: tuple[int, ...]) -> np.ndarray:
         has_bounds = bounded(space)

@@ -196,7 +196,11 @@ def test_vizdoom_takes_scenarios_of_the_users_own(tmp_path, monkeypatch, record)
         ("VizDoom-Basic-v0", {"actions": ["LEFT"]}, "Did you mean MOVE_LEFT"),
         ("VizDoom-Basic-v0", {"actions": "both"}, "single, combined, buttons"),
         ("VizDoom-Basic-v0", {"frame_skip": 0}, "frame_skip is 0, expected a whole number >= 1"),
-        ("VizDoom-Basic-v0", {"resize_obs": "big"}, r"resize_obs is .*expected \[height, width\], true"),
+        (
+            "VizDoom-Basic-v0",
+            {"resize_obs": "big"},
+            r"resize_obs is .*expected \[height, width\], true",
+        ),
         ("VizDoom-Basic-v0", {"skill": 1}, "unknown env_kwargs key 'skill'"),
         ("VizDoom-Deathmatch-v0", {"actions": "combined"}, "List those that make sense"),
         ("Retro/Airstriker-Genesi", {}, "Did you mean Retro/Airstriker-Genesis-v0"),

@@ -10,9 +10,8 @@ actions as arrays (`adapted`), so that both modes only ever move arrays.
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, SupportsFloat
+from typing import Any, NamedTuple, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -53,8 +52,7 @@ from gymnasium_solver.spaces.space_types import (
 )
 
 
-@dataclass
-class Made:
+class Made(NamedTuple):
     """A vectorised env, and what is known of its native spaces."""
 
     vec: Any
@@ -82,7 +80,10 @@ class GymnasiumEngine(Engine):
         self._make_single = partial(gymnasium.make, entry, **kwargs)
         self._goal_env: gymnasium.Env[Any, Any] | None = None
         self._refuse_other_autoreset(env_id, mode)
-        self._read = _reader(self._vec.single_observation_space, env_id, view)
+        space = self._vec.single_observation_space
+        self._read = flatten_space(space, env_id)
+        if view is not None and is_dict(space):  # MiniGrid's env_kwargs key
+            self._read = Reader(*minigrid_view(space["image"], env_id, view))
         threshold = entry.reward_threshold
         threshold = None if threshold is None else float(threshold)
         limit, notes = limit or entry.max_episode_steps, made.notes + self._read.notes
@@ -218,13 +219,6 @@ class GymnasiumEngine(Engine):
                 text = f"{self.spec.env_id}: close() raised {one_line(error)}"
                 warnings.warn(text, stacklevel=2)
         super().close()
-
-
-def _reader(space: Space, env_id: str, view: Any) -> Reader:
-    """How to read batches of what the (adapted) envs give; `view` is MiniGrid's env_kwargs key."""
-    if view is not None and is_dict(space):
-        return Reader(*minigrid_view(space["image"], env_id, view))
-    return flatten_space(space, env_id)
 
 
 Answer = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]

@@ -146,9 +146,9 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
             part = seen.get(name) if self._is_dict else seen
             if problem := misfit(space, part):
                 raise self._misfit(part, problem, name)
-            if not fits_exactly(space, part):
+            if isinstance(part, list) or np.shape(part) != _shape_of(space):
                 self.is_exact = False
-                part = shaped(space, part)
+                part = np.asarray(part).reshape(_shape_of(space))
             obs[name] = part
         return obs if self._is_dict else obs[""]
 
@@ -183,16 +183,6 @@ def misfit(space: Space, value: Any, n_envs: int | None = None) -> str | None:
     if array.shape != (1,) * lead + expected:
         return f"has shape {array.shape}, expected {expected}"
     return _values_misfit(space, array.reshape(expected))
-
-
-def fits_exactly(space: Space, value: Any) -> bool:
-    """Whether a value that fits can be stored as it is."""
-    return not isinstance(value, list) and np.shape(value) == _shape_of(space)
-
-
-def shaped(space: Space, value: Any) -> np.ndarray:
-    """A value that fits, with the shape of the space."""
-    return np.asarray(value).reshape(_shape_of(space))
 
 
 def reward_number(reward: Any) -> float | None:

@@ -75,7 +75,10 @@ class VizDoomEngine(Engine):
         env_id, n_envs, env_kwargs = request.env_id, request.n_envs, request.env_kwargs
         self._vizdoom = imported("vizdoom", env_id, HINT)
         self._config_path, settings = _scenario(env_id, env_kwargs, self._vizdoom.scenarios_path)
-        self._settings = {**settings, **_settings(env_id, env_kwargs.get("settings", {}))}
+        given = env_kwargs.get("settings", {})
+        if not isinstance(given, Mapping):
+            raise EnvError(f"{env_id}: settings must be a block of .cfg lines, got {given!r}.")
+        self._settings = settings | {str(key): item for key, item in given.items()}
         self._options = ScreenOptions.read(env_id, env_kwargs)
         self._is_drawn = request.render_mode is not None
         game = self._new_game(env_id)
@@ -269,12 +272,6 @@ def _working_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.chdir(before)
-
-
-def _settings(env_id: str, value: Any) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise EnvError(f"{env_id}: settings must be a block of .cfg lines, got {value!r}.")
-    return {str(key): item for key, item in value.items()}
 
 
 def _scenario(
