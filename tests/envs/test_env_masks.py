@@ -8,13 +8,13 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode
 
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.actions import ValidActions
 from gymnasium_solver.errors import ConfigError, EnvError
+from tests.envs.conftest import CountingEnv, CountingVectorEnv
 
 MASKED, N_ACTIONS, LENGTH = "GsolveTest/Masked-v0", 4, 5
 MODES = ["vector", "sync", "async"]
@@ -26,29 +26,25 @@ def legal(obs: np.ndarray) -> np.ndarray:
     return (np.arange(N_ACTIONS) + place) % 3 != 0
 
 
-class MaskedEnv(gymnasium.Env[np.ndarray, int]):
+class MaskedEnv(CountingEnv):
     """Five steps an episode; `tells` says how the mask is told."""
 
-    observation_space = gymnasium.spaces.Box(0.0, np.inf, (2,), np.float32)
-
     def __init__(self, tells: str = "array", start: int = 0, render_mode: Any = None) -> None:
-        self.action_space: Any = gymnasium.spaces.Discrete(N_ACTIONS, start=start)
+        super().__init__()
+        self.tells, self.action_space = tells, gymnasium.spaces.Discrete(N_ACTIONS, start=start)
         if tells == "box":
             self.action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-        self.tells, self.episode, self.steps = tells, -1, 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, Any]:
+        super().reset(seed=seed)
+        self.length = LENGTH
         if seed is not None:
-            self.episode = seed % 3 - 1  # the envs differ
-        self.episode, self.steps = self.episode + 1, 0
+            self.episode = seed % 3  # the envs differ
         return self._obs(), {} if self.tells == "late" else self._info()
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, Any]:
-        self.steps += 1
-        return self._obs(), 1.0, self.steps == LENGTH, False, self._info()
-
-    def _obs(self) -> np.ndarray:
-        return np.array([self.episode, self.steps], np.float32)
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, self._info()
 
     def _info(self) -> dict[str, Any]:
         mask = legal(self._obs()).astype(np.int8)
@@ -68,29 +64,23 @@ class MaskedEnv(gymnasium.Env[np.ndarray, int]):
         return {"action_mask": told.get(self.tells, mask)}
 
 
-class MaskedVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
+class MaskedVectorEnv(CountingVectorEnv):
     """The same as one class. It sets no flags, and writes its masks into one buffer."""
 
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-
     def __init__(self, num_envs: int, tells: str = "array", max_episode_steps: int = 99) -> None:
-        self.num_envs, self.tells = num_envs, tells
-        self.single_observation_space = MaskedEnv.observation_space
+        super().__init__(num_envs, max_episode_steps)
         self.single_action_space = gymnasium.spaces.Discrete(N_ACTIONS)
-        self.obs = np.zeros((num_envs, 2), np.float32)
+        self.tells, self.lengths = tells, np.full(num_envs, LENGTH)
         self.mask = np.zeros((num_envs, N_ACTIONS), np.int8)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[np.ndarray, Any]:
-        self.obs[:, 0], self.obs[:, 1] = np.arange(self.num_envs), 0
+        super().reset()
+        self.obs[:, 0] = np.arange(self.num_envs)
         return self.obs, self._info()
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Any]:
-        resets = self.obs[:, 1] == LENGTH
-        self.obs[:, 1] += 1
-        self.obs[resets, 0] += 1
-        self.obs[resets, 1] = 0
-        ended = self.obs[:, 1] == LENGTH
-        return self.obs, (~resets).astype(float), ended, np.zeros_like(ended), self._info()
+        obs, reward, terminated, truncated, _ = super().step(actions)
+        return obs, reward, terminated, truncated, self._info()
 
     def _info(self) -> dict[str, Any]:
         self.mask[:] = legal(self.obs)
@@ -159,9 +149,8 @@ def test_masks_are_fresh(mode):
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("tells", ["list", "bool"])
-def test_any_way_to_write_zeros_and_ones(mode, tells):
-    env = make(mode, tells)
-    obs, masks, _ = drive(env, 12)
+def test_any_way_to_write_zeros_and_ones_and_wrappers_pass_masks_through(mode, tells):
+    obs, masks, _ = drive(VectorWrapper(make(mode, tells)), 12)
     assert np.array_equal(masks, legal(obs))
 
 
@@ -214,20 +203,13 @@ def test_bad_masks_are_told(tells, message):
 
 
 def test_without_masks_there_are_none(record):
-    for env_id, mode in (
-        ("CartPole-v1", "vector"),
-        ("CartPole-v1", "sync"),
-        ("Taxi-v3", "envpool"),
-    ):
+    modes = {"vector": "CartPole-v1", "sync": "CartPole-v1", "envpool": "Taxi-v3"}
+    for mode, env_id in modes.items():
         env = make_vector_env(env_id, 2, vectorization_mode=mode)
         record(env, 0, 5)
         assert env.action_mask is None
-
-
-def test_masks_are_for_discrete_actions():
-    env = make("sync", "box")
-    env.reset(0)
-    env.step(np.zeros((3, 1), np.float32))
+    env = make("sync", "box")  # masks are for Discrete actions
+    record(env, 0, 1)
     assert env.action_mask is None
 
 
@@ -294,12 +276,6 @@ def test_a_journal_restores_the_mask(env_id, mode):
         other = journaled()
         other.restore(env.state())
         assert np.array_equal(mask_of(other), mask_of(env))
-
-
-def test_wrappers_pass_masks_through():
-    env = VectorWrapper(make("sync"))
-    obs, masks, _ = drive(env, 4)
-    assert np.array_equal(masks, legal(obs))
 
 
 # --- spec.action_space.valid

@@ -72,60 +72,34 @@ def test_bad_kwargs_are_refused(env_id, kwargs, message):
         make_vector_env(env_id, 2, env_kwargs=kwargs)
 
 
-def probe(name, record, n_steps=40):
-    return record(make_vector_env(f"Probe/{name}-v0", 16), 0, n_steps)
+REWARDS = {
+    "ConstantReward": lambda obs, a: np.ones(len(obs)),
+    "ObsDependentReward": lambda obs, a: obs,
+    "TwoStepDiscount": lambda obs, a: obs,
+    "TruncatedReward": lambda obs, a: np.ones(len(obs)),
+    "ActionReward": lambda obs, a: a * 2 - 1,
+    "ObsActionReward": lambda obs, a: np.where((a == 1) == (obs > 0), 1, -1),
+    "ActionRewardContinuous": lambda obs, a: -((a[:, 0] - 0.5) ** 2),
+    "ObsActionRewardContinuous": lambda obs, a: -((a[:, 0] - obs / 2) ** 2),
+}
 
 
-def test_constant_reward(record):
-    rollout = probe("ConstantReward", record)
-    assert (rollout.obs == 0).all()
-    assert (rollout.reward[~rollout.is_reset] == 1).all()
-    assert np.array_equal(rollout.terminated, ~rollout.is_reset)
-
-
-def test_obs_dependent_reward(record):
-    rollout = probe("ObsDependentReward", record)
-    assert set(np.unique(rollout.obs)) == {-1.0, 1.0}
+@pytest.mark.parametrize("name", REWARDS)
+def test_probes_pay_show_and_end_as_they_say(name, record):
+    rollout = record(make_vector_env(f"Probe/{name}-v0", 16), 0, 40)
     real = ~rollout.is_reset
-    assert np.array_equal(rollout.reward[real], rollout.obs[real][:, 0])
-
-
-def test_two_step_discount(record):
-    rollout = probe("TwoStepDiscount", record)
-    real = ~rollout.is_reset
-    assert np.array_equal(rollout.reward[real], rollout.obs[real][:, 0])
-    assert np.array_equal(rollout.terminated[real], rollout.obs[real][:, 0] == 1)
-    assert set(rollout.lengths[rollout.done]) == {2}
-    assert (rollout.next_obs[rollout.is_reset] == 0).all()
-
-
-def test_truncated_reward(record):
-    rollout = probe("TruncatedReward", record)
-    assert (rollout.obs == 0).all()
-    assert not rollout.terminated.any()
-    assert set(rollout.lengths[rollout.truncated]) == {4}
-    assert (rollout.reward[~rollout.is_reset] == 1).all()
-
-
-def test_action_rewards(record):
-    rollout = probe("ActionReward", record)
-    real = ~rollout.is_reset
-    assert np.array_equal(rollout.reward[real], rollout.actions[real] * 2 - 1)
-    rollout = probe("ObsActionReward", record)
-    real = ~rollout.is_reset
-    right = (rollout.actions[real] == 1) == (rollout.obs[real][:, 0] > 0)
-    assert np.array_equal(rollout.reward[real], np.where(right, 1, -1))
-
-
-def test_continuous_action_rewards(record):
-    rollout = probe("ActionRewardContinuous", record)
-    real = ~rollout.is_reset
-    expected = -((rollout.actions[real][:, 0] - 0.5) ** 2)
+    obs, done = rollout.obs[real][:, 0], rollout.done
+    expected = REWARDS[name](obs, rollout.actions[real])
     np.testing.assert_allclose(rollout.reward[real], expected, rtol=1e-6)
-    rollout = probe("ObsActionRewardContinuous", record)
-    real = ~rollout.is_reset
-    expected = -((rollout.actions[real][:, 0] - rollout.obs[real][:, 0] / 2) ** 2)
-    np.testing.assert_allclose(rollout.reward[real], expected, rtol=1e-6)
+    shown = {-1.0, 1.0} if name.startswith("Obs") else {0.0}
+    assert set(obs) == ({0.0, 1.0} if name == "TwoStepDiscount" else shown)
+    length = {"TwoStepDiscount": 2, "TruncatedReward": 4}.get(name, 1)
+    assert set(rollout.lengths[done]) == {length}
+    assert np.array_equal(done, rollout.truncated if length == 4 else rollout.terminated)
+    assert not (rollout.terminated & rollout.truncated).any()
+    if name == "TwoStepDiscount":
+        assert np.array_equal(rollout.terminated[real], obs == 1)
+        assert (rollout.next_obs[rollout.is_reset] == 0).all()
 
 
 def test_counting_alternates(record):

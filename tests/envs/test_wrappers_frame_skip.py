@@ -119,3 +119,23 @@ def test_a_time_limit_may_stand_before_it():
     env = make_vector_env("CartPole-v1", 1, env_wrappers=[limit, skip])
     assert env.spec.max_episode_steps == 9
     assert isinstance(env.action_space, gymnasium.spaces.Discrete)
+
+
+def held(skip, n_steps):
+    pytest.importorskip("gymnax", reason="the extra jax is not installed")
+    env = make_vector_env("Gymnax/CartPole-v1", 3, frame_options={"frame_skip": skip})
+    env.reset(1)
+    return [env.step(np.ones(3, np.int64)) for _ in range(n_steps)]
+
+
+def test_jax_adds_rewards_up_and_an_end_stops_the_frames():
+    """Pushed to one side the pole falls after 9 or 10 frames, with a reward of 1 each."""
+    single, skipped = held(1, 12), held(4, 4)
+    ends = [min(t + 1 for t, step in enumerate(single) if step.is_over[i]) for i in range(3)]
+    for i, end in enumerate(ends):
+        assert skipped[0].reward[i] == skipped[1].reward[i] == 4.0
+        over = next(t for t, step in enumerate(skipped) if step.is_over[i])
+        assert skipped[over].episode_return[i] == end
+        assert over == (end - 1) // 4
+    with pytest.raises(EnvError, match="fixed number of frames"):
+        skipping([2, 4], "Gymnax/CartPole-v1", "auto", 1)

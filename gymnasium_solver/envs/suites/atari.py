@@ -96,20 +96,28 @@ class AtariPool(EnvPoolEngine):
         return self._stack.push(newest, opened)
 
 
-def _pool_kwargs(options: AtariOptions) -> dict[str, Any]:
-    """The options under EnvPool's names. An image that is not used is one pixel."""
-    height, width = options.resize_obs or (1, 1)
+def _engine_kwargs(options: AtariOptions, size: tuple[int, int]) -> dict[str, Any]:
+    """The options that EnvPool and ale-py call the same."""
     return {
-        "img_height": height,
-        "img_width": width,
-        "gray_scale": options.grayscale_obs is not False,
-        "stack_num": options.frame_stack if options.obs_type == "rgb" else 1,
-        "use_inter_area_resize": options.obs_type == "rgb",
-        "frame_skip": options.frame_skip,
-        "noop_max": max(1, options.noop_max),
+        "img_height": size[0],
+        "img_width": size[1],
+        "stack_num": options.frame_stack,
+        "noop_max": options.noop_max,
         "use_fire_reset": options.fire_reset,
         "repeat_action_probability": options.repeat_action_probability,
         "full_action_space": options.full_action_space,
+    }
+
+
+def _pool_kwargs(options: AtariOptions) -> dict[str, Any]:
+    """The options under EnvPool's names. An image that is not used is one pixel."""
+    is_rgb = options.obs_type == "rgb"
+    return _engine_kwargs(options, options.resize_obs or (1, 1)) | {
+        "gray_scale": options.grayscale_obs is not False,
+        "stack_num": options.frame_stack if is_rgb else 1,
+        "use_inter_area_resize": is_rgb,
+        "frame_skip": options.frame_skip,
+        "noop_max": max(1, options.noop_max),
         "mode": -1 if options.mode is None else options.mode,
         "difficulty": -1 if options.difficulty is None else options.difficulty,
     }
@@ -135,18 +143,10 @@ def _ale_py(request: EnvRequest, options: AtariOptions, limit: int) -> VectorEnv
                 f"{env_id}: ale-py's vector env has no {name}. Use vectorization_mode envpool"
                 + ("." if options.max_pool else ", and max_pool true.")
             )
-    height, width = options.resize_obs or USUAL_SIZE
-    kwargs = {
-        "img_height": height,
-        "img_width": width,
+    kwargs = _engine_kwargs(options, options.resize_obs or USUAL_SIZE) | {
         "grayscale": options.grayscale_obs,
-        "stack_num": options.frame_stack,
         "frameskip": options.frame_skip,
         "maxpool": options.max_pool,
-        "noop_max": options.noop_max,
-        "use_fire_reset": options.fire_reset,
-        "repeat_action_probability": options.repeat_action_probability,
-        "full_action_space": options.full_action_space,
         "max_num_frames_per_episode": limit * options.frame_skip,
         "reward_clipping": False,
     }

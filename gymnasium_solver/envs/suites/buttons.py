@@ -53,7 +53,14 @@ class ActionSet:
             )
         table = np.zeros((len(pressed), len(buttons)), np.bool_)
         for row, names in enumerate(pressed):
-            table[row, [_index(env_id, name, buttons) for name in names]] = True
+            for name in names:
+                if name not in buttons:
+                    hint = did_you_mean(str(name), buttons, cutoff=0.6)
+                    hint = hint or f"It has {', '.join(buttons)}."
+                    raise EnvError(
+                        f"{env_id}: actions hold the button {name!r}, which is not there. {hint}"
+                    )
+                table[row, list(buttons).index(name)] = True
         return cls(table, gymnasium.spaces.Discrete(len(table)))
 
     def presses(
@@ -87,13 +94,6 @@ def _combined(
             "that make sense under env_kwargs.actions, or use single."
         )
     return [[name for part in choice for name in part] for choice in product(*groups)]
-
-
-def _index(env_id: str, name: Any, buttons: Sequence[str]) -> int:
-    if name not in buttons:
-        hint = did_you_mean(str(name), buttons, cutoff=0.6) or f"It has {', '.join(buttons)}."
-        raise EnvError(f"{env_id}: actions hold the button {name!r}, which is not there. {hint}")
-    return list(buttons).index(name)
 
 
 def screen_space(options: ScreenOptions, height: int, width: int) -> gymnasium.spaces.Box:

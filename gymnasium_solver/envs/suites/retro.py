@@ -109,11 +109,17 @@ class RetroEngine(Engine):
         limit = request.max_episode_steps
         options = ScreenOptions.read(env_id, env_kwargs)
         game = find_game(env_id)
-        _check_choice(env_id, game, env_kwargs)
         actions = env_kwargs.get("actions", "single")
-        choice: dict[str, str] = {
-            key: env_kwargs[key] for key in ("state", "scenario") if key in env_kwargs
-        }
+        data, choice = import_retro(env_id).data, {}
+        for key, listing in (("state", data.list_states), ("scenario", data.list_scenarios)):
+            if key not in env_kwargs:
+                continue
+            choice[key], known = env_kwargs[key], listing(game, data.Integrations.ALL)
+            if choice[key] not in known:
+                raise EnvError(
+                    f"{env_id}: it has no {key} {choice[key]!r}. There are: "
+                    f"{', '.join(known) or 'none'}."
+                )
         maker = partial(RetroGame, env_id, game, options, actions, choice, limit)
         with deaf_to_ctrl_c():
             self._vec: Any = AsyncVectorEnv(
@@ -225,18 +231,3 @@ class RetroGame(gymnasium.Env[np.ndarray, Any]):
 
     def close(self) -> None:
         self._game.close()
-
-
-def _check_choice(env_id: str, game: str, env_kwargs: Mapping[str, Any]) -> None:
-    """The state and the scenario must be among the game's."""
-    data = import_retro(env_id).data
-    lists = {"state": data.list_states, "scenario": data.list_scenarios}
-    for name, listing in lists.items():
-        if name not in env_kwargs:
-            continue
-        known = listing(game, data.Integrations.ALL)
-        if env_kwargs[name] not in known:
-            raise EnvError(
-                f"{env_id}: it has no {name} {env_kwargs[name]!r}. There are: "
-                f"{', '.join(known) or 'none'}."
-            )

@@ -165,10 +165,6 @@ class GrayscaleObservation(ImageMap):
 
     name = "GrayscaleObservation"
 
-    def __init__(self, env: VectorEnv, key: str | None = None) -> None:
-        super().__init__(env)
-        self._map_parts(key)
-
     def _applies(self, space: Space) -> bool:
         layout = frame_layout(space)
         return layout is not None and layout.channels in (1, 3)
@@ -188,11 +184,10 @@ class ResizeObservation(ImageMap):
     name = "ResizeObservation"
 
     def __init__(self, env: VectorEnv, shape: list[int], key: str | None = None) -> None:
-        super().__init__(env)
         good = len(shape) == 2 and min(shape) >= 1
         require(good, self.name, f"shape must be [height, width], got {shape!r}")
         self._size = (shape[0], shape[1])
-        self._map_parts(key)
+        super().__init__(env, key)
 
     def _build(self, space: Any) -> tuple[Space, Map]:
         layout = frame_layout(space)
@@ -315,17 +310,13 @@ class PixelObservation(ObservationWrapper):
 
     def seen(self, obs: Any, opened: np.ndarray) -> Any:
         # At the end of an episode the env has not been reset yet: what is drawn is the true end.
-        frames = self._frames()
+        drawn = np.stack([self._draw(index) for index in range(self.n_envs)])
+        planes = np.moveaxis(drawn, -1, 1)
+        planes = gray(planes)[:, None] if self._grayscale else planes
+        frames = np.ascontiguousarray(np.moveaxis(self._shrink(planes), 1, -1))
         if self._pixels_only:
             return frames
         return {"pixels": frames} | {key or "state": part for key, part in obs_arrays(obs)}
-
-    def _frames(self) -> np.ndarray:
-        frames = np.stack([self._draw(index) for index in range(self.n_envs)])
-        planes = np.moveaxis(frames, -1, 1)
-        if self._grayscale:
-            return np.ascontiguousarray(self._shrink(gray(planes))[..., None])
-        return np.ascontiguousarray(np.moveaxis(self._shrink(planes), 1, -1))
 
     def _draw(self, index: int) -> np.ndarray:
         frame = self.env.render(index)

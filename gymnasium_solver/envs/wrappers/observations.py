@@ -33,27 +33,16 @@ Map = Callable[[np.ndarray], np.ndarray]
 class ObservationMap(ObservationWrapper):
     """Base of wrappers that map each observation, or each part of it, by itself.
 
-    A subclass calls `_map_parts` last in its constructor."""
+    A subclass calls this constructor last, with its options set: `_build` reads them."""
 
     effect = "pure"
     name: ClassVar[str]
     needs: ClassVar[str]
     """What it can be applied to, in words: "needs ... observations"."""
 
-    @abstractmethod
-    def _applies(self, space: Space) -> bool:
-        """Whether an array space is of the kind that this wrapper maps."""
-
-    @abstractmethod
-    def _build(self, space: Any) -> tuple[Space, Map]:
-        """The space that comes out, and a function from arrays (N, ...) to fresh arrays."""
-
-    def _advice(self, space: Space) -> str:
-        """What to do about a space that it cannot be applied to, after a dot; "": nothing known."""
-        return ""
-
-    def _map_parts(self, key: str | None) -> None:
-        space, env_id = self.env.observation_space, self.spec.env_id
+    def __init__(self, env: VectorEnv, key: str | None = None) -> None:
+        super().__init__(env)
+        space, env_id = env.observation_space, env.spec.env_id
         parts = part_spaces(space)
         if key is not None:
             require(
@@ -70,6 +59,18 @@ class ObservationMap(ObservationWrapper):
         built = {n: self._build(parts[n]) for n in chosen}
         self._maps = {n: mapped for n, (_, mapped) in built.items()}
         self.observation_space = space_of(parts | {n: built[n][0] for n in chosen})
+
+    @abstractmethod
+    def _applies(self, space: Space) -> bool:
+        """Whether an array space is of the kind that this wrapper maps."""
+
+    @abstractmethod
+    def _build(self, space: Any) -> tuple[Space, Map]:
+        """The space that comes out, and a function from arrays (N, ...) to fresh arrays."""
+
+    def _advice(self, space: Space) -> str:
+        """What to do about a space that it cannot be applied to, after a dot; "": nothing known."""
+        return ""
 
     @property
     def mapped_parts(self) -> list[str]:
@@ -98,9 +99,8 @@ class DiscreteEncoder(ObservationMap):
         encoding: Literal["array", "binary", "onehot"] = "onehot",
         key: str | None = None,
     ) -> None:
-        super().__init__(env)
         self._encoding = encoding
-        self._map_parts(key)
+        super().__init__(env, key)
 
     def _applies(self, space: Space) -> bool:
         return is_discrete(space)
@@ -142,9 +142,8 @@ class ObservationScale(BoxMap):
         shift: PerComponent = 0.0,
         key: str | None = None,
     ) -> None:
-        super().__init__(env)
         self._scale, self._shift = scale, shift
-        self._map_parts(key)
+        super().__init__(env, key)
 
     def coefficients(self, space: Any) -> tuple[np.ndarray, np.ndarray]:
         """Scale and shift."""
@@ -169,10 +168,9 @@ class ObservationRescale(BoxMap):
     def __init__(
         self, env: VectorEnv, low: float = -1.0, high: float = 1.0, key: str | None = None
     ) -> None:
-        super().__init__(env)
         require(low < high, self.name, f"low {low} must be below high {high}")
         self.low, self.high = np.float32(low), np.float32(high)
-        self._map_parts(key)
+        super().__init__(env, key)
 
     def coefficients(self, space: Any) -> tuple[np.ndarray, np.ndarray]:
         """Scale and shift."""
@@ -209,9 +207,8 @@ class ObservationClip(BoxMap):
         high: PerComponent = 10.0,
         key: str | None = None,
     ) -> None:
-        super().__init__(env)
         self._low, self._high = low, high
-        self._map_parts(key)
+        super().__init__(env, key)
 
     def limits(self, space: Any) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest values, in the type of the space."""
@@ -243,10 +240,9 @@ class ObservationComponents(BoxMap):
         drop: list[int] | None = None,
         key: str | None = None,
     ) -> None:
-        super().__init__(env)
         require((keep is None) != (drop is None), self.name, "takes one of keep and drop")
         self._keep, self._drop = keep, drop
-        self._map_parts(key)
+        super().__init__(env, key)
 
     def _applies(self, space: Space) -> bool:
         return super()._applies(space) and bool(space.shape)

@@ -22,19 +22,6 @@ import numpy as np
 from gymnasium_solver.envs import wrappers
 from gymnasium_solver.envs.spec import EngineNeeds, SingleWrapper
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers import (
-    ALIASES,
-    FRAME_SKIP,
-    FRAME_STACK,
-    GRAYSCALE,
-    LOWERED,
-    PATH_ALIASES,
-    PIXELS,
-    RESIZE,
-    SHIPPED,
-    TIME_LIMIT,
-    wrapper_names,
-)
 from gymnasium_solver.envs.wrappers.options import (
     constructor_values,
     is_drawing,
@@ -104,16 +91,16 @@ def lower(
                 )
             singles.append(SingleWrapper(named.id, partial(named.wrapper, **named.options())))
             draws = draws or is_drawing(named.wrapper)
-        elif named.id not in LOWERED:
+        elif named.id not in wrappers.LOWERED:
             rest.append(named)
-            draws = draws or named.id == PIXELS
-        elif named.id == TIME_LIMIT:
+            draws = draws or named.id == wrappers.PIXELS
+        elif named.id == wrappers.TIME_LIMIT:
             limits.append(TimeLimit(None, **named.options()).max_episode_steps)
         elif rest or skip or singles:
             before = rest[0].id if rest else singles[0].name if singles else "the other"
             raise EnvError(
-                f"{FRAME_SKIP} must come first in env_wrappers, and once: the engine skips frames "
-                f"itself. Move it before {before}."
+                f"{wrappers.FRAME_SKIP} must come first in env_wrappers, and once: the engine "
+                f"skips frames itself. Move it before {before}."
             )
         else:
             skip = FrameSkip(None, **named.options()).range
@@ -121,24 +108,26 @@ def lower(
 
 
 def with_frame_options(
-    env_id: str, wrappers: Sequence[Spec], given: Mapping[str, Any]
+    env_id: str, env_wrappers: Sequence[Spec], given: Mapping[str, Any]
 ) -> list[Spec]:
     """The wrappers with those that a config's fields ask for. Frames are skipped beneath all other
     wrappers; gray, size and stack come last."""
-    specs = list(wrappers)
+    specs = list(env_wrappers)
     if given.get("obs_type") is not None:
         raise EnvError(f"{env_id}: obs_type is an option of Atari games (ALE/...). Leave it unset.")
     if (given.get("frame_skip") or 1) > 1:
-        if any(_canonical(spec)[0] == FRAME_SKIP for spec in specs):
-            raise EnvError(f"{env_id}: frame_skip and {FRAME_SKIP} are both given. Use one.")
-        specs.insert(0, {"id": FRAME_SKIP, "skip": given["frame_skip"]})
+        if any(_canonical(spec)[0] == wrappers.FRAME_SKIP for spec in specs):
+            raise EnvError(
+                f"{env_id}: frame_skip and {wrappers.FRAME_SKIP} are both given. Use one."
+            )
+        specs.insert(0, {"id": wrappers.FRAME_SKIP, "skip": given["frame_skip"]})
     if given.get("grayscale_obs"):
-        specs.append({"id": GRAYSCALE})
+        specs.append({"id": wrappers.GRAYSCALE})
     size = given.get("resize_obs")
     if size:
-        specs.append({"id": RESIZE, "shape": [84, 84] if size is True else list(size)})
+        specs.append({"id": wrappers.RESIZE, "shape": [84, 84] if size is True else list(size)})
     if (given.get("frame_stack") or 1) > 1:
-        specs.append({"id": FRAME_STACK, "stack_size": given["frame_stack"]})
+        specs.append({"id": wrappers.FRAME_STACK, "stack_size": given["frame_stack"]})
     return specs
 
 
@@ -179,7 +168,7 @@ def wrapper_problems(spec: Spec) -> Iterator[tuple[str, str]]:
 
 def wrapper_class(name: Any) -> Any:
     """The class behind a name, or EnvError with the nearest names."""
-    name = ALIASES[name][0] if name in ALIASES else name
+    name = wrappers.ALIASES[name][0] if name in wrappers.ALIASES else name
     if name in wrappers.registered:
         found = wrappers.registered[name]
         if not is_batch_wrapper(found):
@@ -188,7 +177,7 @@ def wrapper_class(name: Any) -> Any:
                 "from gymnasium_solver.envs.vector.VectorWrapper."
             )
         return found
-    target = SHIPPED.get(name) or LOWERED.get(name)
+    target = wrappers.SHIPPED.get(name) or wrappers.LOWERED.get(name)
     if target is None:
         if isinstance(name, str) and ("." in name or ":" in name):
             return wrapper_at(name)
@@ -203,7 +192,7 @@ def _unknown(name: Any) -> EnvError:
     if name in by_path:
         hint = f"Gymnasium's is named by its import path: {by_path[name]}."
     else:
-        known = wrapper_names()
+        known = wrappers.wrapper_names()
         near = nearest(str(name), [*known, *by_path], n=3)
         hint = ask([by_path.get(n, n) if n not in known else n for n in near])
         hint = hint or f"Known: {', '.join(known)}; others by import path: module.ClassName."
@@ -218,8 +207,8 @@ def is_batch_wrapper(wrapper: Any) -> bool:
 def _canonical(spec: Spec) -> tuple[Any, dict[str, Any]]:
     """The id and the options of a spec under our own names."""
     name = spec.get("id")
-    ours: Any = PATH_ALIASES.get(str(name).replace(":", "."), name)
-    ours, renamed = ALIASES.get(ours, (ours, {}))
+    ours: Any = wrappers.PATH_ALIASES.get(str(name).replace(":", "."), name)
+    ours, renamed = wrappers.ALIASES.get(ours, (ours, {}))
     return ours, {renamed.get(key, key): value for key, value in spec.items() if key != "id"}
 
 
@@ -243,12 +232,16 @@ def wrapper_catalog() -> list[WrapperEntry]:
     """Every wrapper once: ours in the order of their kinds, then the valid ones of plugins
     (others are reported when a config uses them)."""
     registered = sorted(wrappers.registered.items())
-    names = [*SHIPPED, *LOWERED, *(name for name, found in registered if is_batch_wrapper(found))]
+    names = [
+        *wrappers.SHIPPED,
+        *wrappers.LOWERED,
+        *(name for name, found in registered if is_batch_wrapper(found)),
+    ]
     entries = []
     for name in names:
         wrapper = wrapper_class(name)
         about = " ".join((inspect.getdoc(wrapper) or "").split("\n\n")[0].split())
-        aliases = tuple(alias for alias, (target, _) in ALIASES.items() if target == name)
+        aliases = tuple(alias for alias, (target, _) in wrappers.ALIASES.items() if target == name)
         options = tuple(options_of(wrapper).values())
         is_shipped = name not in wrappers.registered
         entries.append(WrapperEntry(name, about, options, aliases, is_shipped))
