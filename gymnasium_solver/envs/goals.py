@@ -26,7 +26,7 @@ _REPORTED = (bool, np.bool_, type(None))
 
 def goal_functions_of(env: gymnasium.Env[Any, Any], env_id: str) -> GoalFunctions:
     """The functions of a single env; EnvError if it has no compute_reward."""
-    found = []
+    found: list[Batched | None] = []
     for name, dtype in (("compute_reward", np.float32), ("compute_terminated", np.bool_)):
         try:
             method = env.get_wrapper_attr(name)

@@ -224,10 +224,10 @@ def _make_engine(request: EnvRequest) -> VectorEnv:
 
 
 def _make_pool(request: EnvRequest, reason: str) -> VectorEnv:
-    from gymnasium_solver.envs.engines.envpool import EnvPoolEngine, SkippingPool
+    from gymnasium_solver.envs.engines.envpool import EnvPoolEngine
 
     try:
-        return (SkippingPool if request.needs.frame_skip else EnvPoolEngine)(request, reason)
+        return EnvPoolEngine(request, reason)
     except Unsupported as error:
         if isinstance(error, UnknownId) and registry_entry(request.env_id) is None:
             raise unknown_id(request.env_id) from error

@@ -209,6 +209,7 @@ class EnvPoolEngine(Engine):
         self._pool: Any = None
         self._cut = np.zeros(n_envs, np.bool_)
         self._n_cut = 0
+        self._skip, self._rng = request.needs.frame_skip, skip_generator(0)
 
     def _locate(self, keys: list[str]) -> None:
         """Where the parts of a step lie in the list that `_recv` returns."""
@@ -228,7 +229,7 @@ class EnvPoolEngine(Engine):
             self._pool = _import_envpool().make_gymnasium(
                 self._pool_id, seed=env_seeds(seed, self.n_envs), **self._make_kwargs
             )
-        self._n_cut = 0
+        self._n_cut, self._rng = 0, skip_generator(seed)
         self._pool._reset(self._ids)
         state = self._pool._recv()
         self._redraw_starts(state[self._obs_at], self._ids)
@@ -262,7 +263,38 @@ class EnvPoolEngine(Engine):
             state[self._reward_at][is_reset] = 0.0  # dm_control gives a reward for a reset
             self._redraw_starts(state[self._obs_at], self._ids[is_reset])
         reward = state[self._reward_at]
-        return self._read(state), reward, terminated, truncated, self._info(state)
+        first = self._read(state), reward, terminated, truncated, self._info(state)
+        return first if self._skip is None else self._held(actions, is_reset, *self._skip, first)
+
+    def _held(
+        self, actions: np.ndarray, is_reset: np.ndarray, low: int, high: int, first: RawStep
+    ) -> RawStep:
+        """A step whose actions are held for several frames; an env that is done waits.
+
+        Repeating the action for the whole batch would be wrong: under NEXT_STEP autoreset an env
+        that ends at the second frame would be reset at the third, and the first frames of its new
+        episode would get an old action. Stopping the skip for all envs would make an env's dynamics
+        depend on the others."""
+        n_frames = self._rng.integers(low, high + 1, self.n_envs)
+        obs, reward, terminated, truncated, info = first
+        obs, truncated = map_obs(np.array, obs), np.array(truncated)
+        for frame in range(1, high):
+            rows = self._ids[~(terminated | truncated | is_reset | (n_frames <= frame))]
+            if not len(rows):
+                break
+            self._pool._send([rows, rows, actions[rows]])
+            state = self._pool._recv()
+            put_rows(obs, rows, self._read(state))
+            reward[rows] += state[self._reward_at]
+            terminated[rows] = state[self._done_at] > state[self._trunc_at]
+            truncated[rows] = state[self._trunc_at]
+            if self._limit is not None:
+                self._cut[rows] = state[self._elapsed_at] >= self._limit
+                truncated |= self._cut
+            for name, i in self._info_at:
+                info[name][rows] = state[i]
+        self._n_cut = int(np.count_nonzero(self._cut))
+        return obs, reward, terminated, truncated, info
 
     def _step_and_reset(self, actions: np.ndarray) -> list[np.ndarray]:
         """Reset the rows truncated at our own time limit, and step the others."""
@@ -303,49 +335,6 @@ class EnvPoolEngine(Engine):
     def close(self) -> None:
         super().close()
         self._pool = None  # a pool joins its threads when it is freed
-
-
-class SkippingPool(EnvPoolEngine):
-    """An EnvPool whose step is one action held for several frames; an env that is done waits.
-
-    Repeating the action for the whole batch would be wrong: under NEXT_STEP autoreset an env that
-    ends at the second frame would be reset at the third, and the first frames of its new episode
-    would get an old action. Stopping the skip for all envs would make an env's dynamics depend on
-    the others."""
-
-    def __init__(self, request: EnvRequest, reason: str) -> None:
-        super().__init__(request, reason)
-        self._skip = request.needs.frame_skip or (1, 1)
-        self._rng = skip_generator(0)
-
-    def _reset(self, seed: int) -> tuple[Obs, Info]:
-        self._rng = skip_generator(seed)
-        return super()._reset(seed)
-
-    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
-        low, high = self._skip
-        n_frames = self._rng.integers(low, high + 1, self.n_envs)
-        obs, reward, terminated, truncated, info = super()._step(actions, is_reset, n_reset)
-        actions = actions.astype(self._action_dtype, copy=False)
-        obs, truncated = map_obs(np.array, obs), np.array(truncated)
-        for frame in range(1, high):
-            waits = terminated | truncated | is_reset | (n_frames <= frame)
-            rows = self._ids[~waits]
-            if not len(rows):
-                break
-            self._pool._send([rows, rows, actions[rows]])
-            state = self._pool._recv()
-            put_rows(obs, rows, self._read(state))
-            reward[rows] += state[self._reward_at]
-            terminated[rows] = state[self._done_at] > state[self._trunc_at]
-            truncated[rows] = state[self._trunc_at]
-            if self._limit is not None:
-                self._cut[rows] = state[self._elapsed_at] >= self._limit
-                truncated |= self._cut
-            for name, i in self._info_at:
-                info[name][rows] = state[i]
-        self._n_cut = int(np.count_nonzero(self._cut))
-        return obs, reward, terminated, truncated, info
 
 
 def pool_reader(

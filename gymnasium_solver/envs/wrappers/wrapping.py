@@ -4,7 +4,7 @@
     env = wrap(env, rest)
 
 An engine cuts episodes and skips frames itself: by `FrameSkipEnv`, around each env of Gymnasium's
-sync and async engines, or in EnvPool's `SkippingPool`. In both an env whose episode ends within a
+sync and async engines, or by EnvPool's engine. In both an env whose episode ends within a
 skip stops there: its row shows the true final observation and the rewards up to it, and no frame of
 the next episode is touched.
 """
