@@ -24,7 +24,7 @@ from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec, task_rows
 from gymnasium_solver.envs.vector import CompiledEnvs, Engine, Step, Totals, VectorEnv
-from gymnasium_solver.envs.wrappers.rewards import EPISODE_PARTS
+from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.errors import EnvError, Unsupported
 from gymnasium_solver.fast.native.program import NativeForward
 from gymnasium_solver.fast.native.rollout import CompiledRows

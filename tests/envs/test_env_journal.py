@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium_solver.envs.journal import CHUNK_STEPS, JournaledEnv, journal_dtype
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorWrapper
-from gymnasium_solver.envs.wrappers.rewards import EPISODE_PARTS
+from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.errors import EnvError
 from tests.envs.scripted import BUTTONS
 

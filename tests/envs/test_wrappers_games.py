@@ -8,7 +8,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.wrappers import atari
-from gymnasium_solver.envs.wrappers.rewards import PARTS
+from gymnasium_solver.envs.wrappers.shaping import PARTS
 from gymnasium_solver.envs.wrappers.wrapping import wrap
 from gymnasium_solver.errors import EnvError
 from tests.envs.scripted import Scripted

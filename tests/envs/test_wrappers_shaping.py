@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.envs.make import env_from_config, make_vector_env
-from gymnasium_solver.envs.wrappers.rewards import EPISODE_PARTS, PARTS
+from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS, PARTS
 from gymnasium_solver.envs.wrappers.wrapping import wrap
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.training.prepare import load_config

@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium_solver.envs.vector import ObservationWrapper, Step, VectorEnv
 from gymnasium_solver.envs.wrappers.actions import ActionRemap, ValidActions
 from gymnasium_solver.envs.wrappers.options import require, require_discrete
-from gymnasium_solver.envs.wrappers.rewards import Parts, RewardShaper, made_for
+from gymnasium_solver.envs.wrappers.shaping import Parts, RewardShaper, made_for
 from gymnasium_solver.errors import EnvError
 
 _N_FULL = 18  # actions of the joystick, whatever the game makes of them
