@@ -221,7 +221,7 @@ def _check_observations(given: Space, own: Space, where: str, env_id: str) -> No
 
 
 def _shown(space: Space) -> str:
-    """In one line: the text of a space with arrays has several."""
+    """The space in one line: the text of a space with arrays has several."""
     return " ".join(str(space).split())
 
 

@@ -39,10 +39,6 @@ class Episode:
     """What the agent expected at each action; NaN where it does not say."""
     meta: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def total_reward(self) -> float:
-        return float(self.rewards.sum())
-
 
 def write_episodes(path: Path, episodes: list[Episode], meta: dict[str, Any]) -> None:
     """Write the file; RunError if there is nothing to write, or no place for it."""

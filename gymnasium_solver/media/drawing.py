@@ -191,7 +191,7 @@ def mosaic(rows: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, list[dict[
 # -- maps, filters and bars -----------------------------------------------------------------------
 
 TILE = 168  # pixels: images are enlarged to about this height
-SMALL_TEXT, LABEL = 12, 16  # size of letters; height of the line below a tile
+SMALL_TEXT = 12  # size of letters
 HEAT = np.array([(8, 8, 24), (96, 18, 110), (190, 52, 84), (246, 130, 38), (252, 250, 170)])
 BLUE, WHITE, ORANGE = (0, 114, 178), (245, 245, 245), (213, 94, 0)
 OPAQUE = 0.8  # of the strongest heat over a picture
@@ -258,11 +258,9 @@ def strip(tiles: Sequence[tuple[str, np.ndarray]], columns: int = 5) -> np.ndarr
     width = max(96, *(picture.shape[1] for _, picture in tiles))
     labelled = []
     for label, picture in tiles:
-        canvas = Image.new("RGB", (width, height + LABEL + 4), BACKGROUND)
-        canvas.paste(Image.fromarray(picture), (0, 0))
-        words = cut(label, width - 4, SMALL_TEXT)
-        ImageDraw.Draw(canvas).text((2, height + 2), words, TEXT, font(SMALL_TEXT))
-        labelled.append(np.asarray(canvas))
+        canvas = np.full((height, width, 3), BACKGROUND, np.uint8)
+        canvas[: picture.shape[0], : picture.shape[1]] = picture
+        labelled.append(with_caption(canvas, [label], SMALL_TEXT))
     return _page_grid(labelled, columns)
 
 

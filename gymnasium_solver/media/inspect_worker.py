@@ -28,7 +28,7 @@ from gymnasium_solver.media import drawing as draw
 from gymnasium_solver.media.explain_step import look, methods_of, target_of
 from gymnasium_solver.media.inspect import MOST_STEPS, Ask, Branch, Script, Studio, encoded
 from gymnasium_solver.media.labels import features
-from gymnasium_solver.media.player import Moment, Scene
+from gymnasium_solver.media.player import Moment, Player, Scene
 from gymnasium_solver.media.stage import open_stage
 from gymnasium_solver.runs.episodes import Episode, get_episode
 from gymnasium_solver.runs.resolve import resolve_run
@@ -104,7 +104,9 @@ class Reasons:
 
     def __init__(self, studio: Studio) -> None:
         self.studio = studio
-        self._replay: _Replay | None = None
+        self._script = Script()
+        self._player: Player | None = None
+        self._moments: list[Moment] = []
 
     def at(
         self, episode: Episode, ask: Ask, t: int, method: str = "gradcam", target: str = "action"
@@ -116,10 +118,7 @@ class Reasons:
         scene = self.studio.scene(ask)
         assert scene.agent is not None
         with limited_threads(pick_threads(scene.found.config)):
-            if self._replay is None or self._replay.episode.path != episode.path:
-                self.close()
-                self._replay = _Replay(episode, scene)
-            moment = self._replay.moment(t)
+            moment = self._moment(episode, scene, t)
             names = [feature.name for feature in features(scene.stage)]
             view = look(scene.agent, moment, (chosen,), target, names=names)
         told = {"what": view.what, "number": view.number, "method": chosen, "step": t}
@@ -129,33 +128,29 @@ class Reasons:
         heat = draw.mosaic([image.pictures(chosen) for image in view.images])[0]
         return {**told, "png": encoded(Image.fromarray(heat), "png")}
 
-    def close(self) -> None:
-        if self._replay is not None:
-            self._replay.player.stage.close()
-            self._replay = None
-
-
-class _Replay:
-    def __init__(self, episode: Episode, scene: Scene) -> None:
-        self.episode, self.script = episode, Script(episode, list(episode.actions()))
-        stage = open_stage(scene.found, 1, agent=scene.agent, must_draw=False)
-        scene, facts = replace(scene, stage=replace(stage, draws=False)), episode.facts
-        self.player = scene.player(int(facts["seed"]), bool(facts["greedy"]), explains=True)
-        self.moments: list[Moment] = []
-
-    def moment(self, t: int) -> Moment:
-        n_decisions = len(self.script.actions)
-        if not 0 <= t < n_decisions:
-            raise ConfigError(
-                f"step {t}: {self.episode.id} has decisions at 0 to {n_decisions - 1}."
-            )
-        while (at := len(self.moments)) <= t:
+    def _moment(self, episode: Episode, scene: Scene, t: int) -> Moment:
+        if self._script.base is None or self._script.base.path != episode.path:
+            self.close()
+            self._script, facts = Script(episode, list(episode.actions())), episode.facts
+            stage = open_stage(scene.found, 1, agent=scene.agent, must_draw=False)
+            hidden = replace(scene, stage=replace(stage, draws=False))
+            self._player = hidden.player(int(facts["seed"]), bool(facts["greedy"]), explains=True)
+        last = len(self._script.actions) - 1
+        if not 0 <= t <= last:
+            raise ConfigError(f"step {t}: {episode.id} has decisions at 0 to {last}.")
+        assert self._player is not None
+        while (at := len(self._moments)) <= t:
             if at:
-                self.player.step(self.script.action(at - 1))
-            moment = self.player.moment()
-            self.script.check(moment)
-            self.moments.append(replace(moment, obs=map_tree(np.array, moment.obs)))
-        return self.moments[t]
+                self._player.step(self._script.action(at - 1))
+            moment = self._player.moment()
+            self._script.check(moment)
+            self._moments.append(replace(moment, obs=map_tree(np.array, moment.obs)))
+        return self._moments[t]
+
+    def close(self) -> None:
+        if self._player is not None:
+            self._player.stage.close()
+        self._script, self._player, self._moments = Script(), None, []
 
 
 def ask_of(job: Job) -> Ask:

@@ -27,7 +27,7 @@ DIRECTIONS = {
     **dict.fromkeys(("down", "south", "backward", "backwards", "back", "brake"), "down"),
 }
 BUTTONS = ("space", "x", "z", "c", "v", "b", "f", "g", "h", "j", "k", "l")
-"""For all other words, in the order in which labels name them."""
+"""Keys for all other words, in the order in which labels name them."""
 SIDESTEP = {"left": "a", "right": "d"}
 """Left and right of moving, where turning has the arrows."""
 PAIRS = (("left", "right"), ("down", "up"), ("a", "d"), ("z", "x"), ("c", "v"), ("f", "g"),

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -20,7 +21,7 @@ ROW = 22  # pixels of a row with a bar
 NAME, NUMBER, SEEN = 160, 74, 64  # pixels of the columns next to a bar
 WITH_UNIT = 116
 GAP = 10
-ANCHORS = {"left": "la", "right": "ra", "centre": "ma"}
+ALIGNED = {"left": 0.0, "centre": 0.5, "right": 1.0}
 Rect = tuple[int, int, int, int]
 """Left, top, width, height."""
 Place = tuple[float, float, float, float]
@@ -60,9 +61,10 @@ class Canvas:
         width: float = math.inf,
     ) -> int:
         """Write one line, cut to `width`; its width in pixels."""
-        shown = cut(text, width, size)
-        self._draw.text(place, shown, colour, font(size), ANCHORS[align])
-        return round(font(size).getlength(shown))
+        drawn = _written(cut(text, width, size), size)
+        left = place[0] - ALIGNED[align] * drawn.width
+        self._draw.bitmap((round(left), round(place[1])), drawn, colour)
+        return drawn.width
 
     def bar(self, rect: Place, share: float, zero: float, colour: Colour) -> None:
         """A horizontal bar from `zero` to `share`, both in [0, 1] of the width."""
@@ -110,6 +112,14 @@ class Canvas:
         image = Image.fromarray(resized(frame, float(int(scale)) if scale >= 2 else scale))
         place = left + (width - image.width) // 2, top + (height - image.height) // 2
         self.image.paste(image, place)
+
+
+@lru_cache(maxsize=4096)
+def _written(text: str, size: int) -> Image.Image:
+    """A line of text as a mask; most of a window stays the same from step to step."""
+    mask = Image.new("L", (max(1, math.ceil(font(size).getlength(text))), size + 6))
+    ImageDraw.Draw(mask).text((0, 0), text, 255, font(size))
+    return mask
 
 
 class Ranges:

@@ -54,8 +54,6 @@ class Decision:
     """Moments of a continuous action; `std` is that of the noise before squashing to the bounds."""
     value: float | None = None
     """Return that the agent expects from here on."""
-    is_greedy: bool = True
-    """Whether it is the action that the agent considers best."""
     best: np.ndarray | None = None
     """The action that the agent considers best, as `step` takes it."""
     entropy: float | None = None
@@ -101,17 +99,15 @@ class PolicyActor:
         if not self.explains:
             self._carry = acted.carry
             return [Decision(row) for row in rows]
-        best = policy.greedy(obs, self._carry, is_first, mask).actions
+        best = policy.actions.to_env(policy.greedy(obs, self._carry, is_first, mask).actions)
         outlook = policy.outlook(obs, self._carry, is_first, mask)
         carry, seen = self._remembered(is_first), network_input(self.agent, obs)
         self._carry = acted.carry
-        best_rows = policy.actions.to_env(best)
         return [
             Decision(
                 row,
                 chosen=acted.actions[i],
-                is_greedy=bool(np.allclose(acted.actions[i], best[i])),
-                best=best_rows[i],
+                best=best[i],
                 entropy=_entropy(i, outlook, policy.actions),
                 seen={name: array[i] for name, array in seen.items()},
                 carry={name: part[i] for name, part in carry.items()},
@@ -201,8 +197,6 @@ class RandomActor:
 class Moment:
     row: int
     """Which of the environments, from 0."""
-    episode: int
-    """How many episodes this environment has finished."""
     t: int
     """Steps taken in this episode."""
     frame: np.ndarray | None
@@ -233,7 +227,6 @@ class Player:
     def __init__(self, stage: Stage, actor: Actor, seed: int) -> None:
         self.stage, self.actor, self.seed = stage, actor, seed
         self.n_envs = stage.env.n_envs
-        self._episodes = [0] * self.n_envs
         self._decisions: list[Decision] | None = None
         self.restart(seed)
 
@@ -259,24 +252,23 @@ class Player:
             self._decisions = self.actor.decide(self._obs, self._is_first, mask)
         return self._decisions
 
-    def moment(self, row: int = 0, *, with_decision: bool = True) -> Moment:
-        """The state of one env. Without its decision, the actor may still change its mind."""
-        step, mask = self._step, self.stage.env.action_mask
-        is_over = bool(self.is_over[row])
-        wants = with_decision and not is_over
-        common: dict[str, Any] = {
-            "row": row,
-            "episode": self._episodes[row],
-            "frame": self.stage.frame(row),
-            "obs": take_rows(self._obs, row),
-            "raw": take_rows(self.stage.tap.obs, row),
-            "mask": None if mask is None else mask[row],
-            "decision": self.decide()[row] if wants else None,
-            "info": _row_of(self.stage.env.info, row, self.n_envs),
-        }
+    def moment(self, row: int = 0) -> Moment:
+        """The state of one env."""
+        step, mask, is_over = self._step, self.stage.env.action_mask, bool(self.is_over[row])
+        moment = Moment(
+            row=row,
+            t=0,
+            frame=self.stage.frame(row),
+            obs=take_rows(self._obs, row),
+            raw=take_rows(self.stage.tap.obs, row),
+            mask=None if mask is None else mask[row],
+            decision=None if is_over else self.decide()[row],
+            info=_row_of(self.stage.env.info, row, self.n_envs),
+        )
         if step is None or step.is_reset[row]:
-            return Moment(t=0, **common)
-        return Moment(
+            return moment
+        return replace(
+            moment,
             t=int(step.episode_length[row]),
             reward=float(step.episode_return[row] - self._before[row]),
             learner_reward=float(step.reward[row]),
@@ -284,7 +276,6 @@ class Player:
             terminated=bool(step.terminated[row]),
             truncated=bool(step.truncated[row]),
             is_over=is_over,
-            **common,
         )
 
     def step(self, action: np.ndarray | None = None) -> None:
@@ -293,8 +284,6 @@ class Player:
         actions = np.stack([decision.action for decision in self.decide()])
         if action is not None:
             actions[0] = action
-        for row in np.flatnonzero(self.is_over):
-            self._episodes[row] += 1
         self._before = np.zeros(self.n_envs) if self._step is None else self._step.episode_return
         self._step = self.stage.env.step(actions)
         self._obs, self._is_first = self._step.obs, self._step.is_reset

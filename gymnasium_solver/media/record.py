@@ -229,7 +229,7 @@ def record_run(
 
 
 def default_name(env_steps: int, shots: Shots, greedy: bool) -> str:
-    """WebP where there is no ffmpeg for MP4."""
+    """The name of a video of a run: WebP where there is no ffmpeg for MP4."""
     grid = f"-grid{shots.rows}x{shots.columns}" if shots.is_grid else ""
     sampled = "" if greedy else "-sampled"
     return f"{env_steps}{grid}{sampled}{'.mp4' if ffmpeg_exe() else '.webp'}"

@@ -120,7 +120,6 @@ class Session(Pace):
         self.last_action: np.ndarray | None = None
         self.returns: list[float] = []
         """Returns of the finished episodes."""
-        self.lengths: list[int] = []
         self.on_episode: Callable[[Session], None] | None = None
         """Called when an episode has ended."""
         self.before_episode: Callable[[Session], None] | None = None
@@ -182,7 +181,6 @@ class Session(Pace):
             if self._data:
                 self._episodes.append(episode_of(self._steps))
             self.returns.append(self.moment.episode_return)
-            self.lengths.append(self.moment.t)
             if self.on_episode is not None:
                 self.on_episode(self)
 

@@ -222,7 +222,7 @@ def _difference(env_id: str, spec: EnvSpec, trained_on: str | None) -> str | Non
 
 
 def engine_text(stage: Stage) -> str:
-    """In which engine the environment is stepped here, and in which it was trained."""
+    """Name the engine that steps the environment here, and the one that it was trained in."""
     if stage.note is not None:
         return f"{stage.note[0].upper()}{stage.note[1:]}."
     spec, before = stage.env.spec, stage.trained_on

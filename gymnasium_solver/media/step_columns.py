@@ -7,7 +7,7 @@ derived(columns, gamma, gae_lambda)           # return to go, TD error, advantag
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -89,10 +89,7 @@ class Plan:
                 {"name": name, "width": len(labels), "labels": [] if labels == [name] else labels}
                 for name, labels in self.columns.items()
             ],
-            "features": [
-                {"name": one.name, "low": one.low, "high": one.high, "unit": one.unit}
-                for one in self.features
-            ],
+            "features": [asdict(one) for one in self.features],
             "action": {
                 "kind": KINDS.get(type(space).__name__, "product"),
                 "names": self.names,
@@ -149,10 +146,8 @@ class Plan:
 
 
 def _numbers(value: Any, width: int) -> np.ndarray:
-    if value is None:
-        return np.full(width, np.nan, np.float32)
-    flat = np.asarray(value, np.float64).reshape(-1)
-    if flat.size != width:
+    flat = np.asarray(np.nan if value is None else value, np.float64).reshape(-1)
+    if value is None or flat.size != width:
         return np.full(width, np.nan, np.float32)
     with np.errstate(over="ignore"):
         return flat.astype(np.float32)
@@ -160,17 +155,13 @@ def _numbers(value: Any, width: int) -> np.ndarray:
 
 def _leaf(space: Any) -> dict[str, Any]:
     """What a person needs to know to choose an action."""
-    told: dict[str, Any] = {
-        "kind": KINDS.get(type(space).__name__, "other"),
-        "shape": list(space.shape),
-    }
+    kind = KINDS.get(type(space).__name__, "other")
+    told: dict[str, Any] = {"kind": kind, "shape": list(space.shape)}
     if is_discrete(space):
         told |= {"n": int(space.n), "start": int(space.start)}
     elif is_multi_discrete(space):
-        told |= {
-            "sizes": space.nvec.reshape(-1).tolist(),
-            "start": space.start.reshape(-1).tolist(),
-        }
+        sizes, start = (one.reshape(-1).tolist() for one in (space.nvec, space.start))
+        told |= {"sizes": sizes, "start": start}
     elif is_box(space):
         low, high = (np.broadcast_to(b, space.shape).reshape(-1) for b in (space.low, space.high))
         told |= {"low": [finite(x) for x in low], "high": [finite(x) for x in high]}

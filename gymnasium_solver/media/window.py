@@ -67,7 +67,7 @@ class _Surface:
         raise NotImplementedError
 
     def run(self) -> None:
-        """Until it is over or the window is closed."""
+        """Tick until it is over or the window is closed."""
         try:
             clock = self.pygame.time.Clock()
             while not self.pace.is_over:

@@ -42,7 +42,7 @@ def decided(
         obs = space.sample()
         batch = map_tree(lambda part: np.asarray(part)[None], obs)
         (decision,) = actor.decide(batch, np.array([is_first]), None)
-    return agent, Moment(0, 0, 1, None, obs, None, None, decision=decision)
+    return agent, Moment(0, 1, None, obs, None, None, decision=decision)
 
 
 AGENTS: dict[str, tuple[str, spaces.Space, spaces.Space, dict[str, Any]]] = {

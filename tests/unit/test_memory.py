@@ -170,12 +170,6 @@ def test_overwritten_rows_get_new_priorities():
     np.testing.assert_allclose(memory.priorities.leaves, [1, 0, 0.3, 0.4, 1])
 
 
-def test_updating_a_uniform_memory_does_nothing():
-    memory = memory_of()
-    memory.add(steady().rollout(10))
-    memory.update_priorities(np.arange(3), np.ones(3))
-
-
 # -- combined -----------------------------------------------------------------------------------
 
 

@@ -178,9 +178,3 @@ def test_zero_leaves_are_never_drawn_whatever_rounding_does(n_leaves):
                 assert drawn.min() >= 0
                 assert drawn.max() < n_leaves
                 assert (leaves[drawn] > 0).all()
-
-
-def test_the_only_leaf_is_always_drawn():
-    leaves = np.zeros(5000)
-    leaves[4321] = 1e-6
-    assert (tree(5000, leaves).sample(64, np.random.default_rng(0)) == 4321).all()
