@@ -116,29 +116,26 @@ def locked(run: Path) -> Iterator[None]:
     with writing("the lock", run):
         handle = os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        _take(handle, run)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(handle, 20, 0).decode(errors="replace").strip()
+            process = f"process {pid}" if pid.isdecimal() else "another process"
+            raise RunError(
+                f"{run.name} is still running in {process}. Stop it before resuming, or start a "
+                "new run with `gsolve train`."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        else:
+            with writing("the lock", run):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, str(os.getpid()).encode(), 0)
         _held.add(handle)
         yield
     finally:
         _held.discard(handle)
         os.close(handle)
-
-
-def _take(handle: int, run: Path) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid = os.pread(handle, 20, 0).decode(errors="replace").strip()
-        process = f"process {pid}" if pid.isdecimal() else "another process"
-        raise RunError(
-            f"{run.name} is still running in {process}. Stop it before resuming, or start a new "
-            "run with `gsolve train`."
-        ) from None
-    except OSError:  # a file system without locks
-        return
-    with writing("the lock", run):
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, str(os.getpid()).encode(), 0)
 
 
 def _close_in_child() -> None:

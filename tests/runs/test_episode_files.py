@@ -28,22 +28,16 @@ from gymnasium_solver.runs.episodes import (
 )
 from gymnasium_solver.runs.run import Run
 
+SINGLE = ("reward", "return", "is_greedy", "forced", "terminated", "truncated", "action")
 FACTS: dict[str, Any] = {
-    "env_steps": 100,
-    "seed": 7,
-    "greedy": True,
-    "env_id": "Some-v0",
+    "env_steps": 100, "seed": 7, "greedy": True, "env_id": "Some-v0",
     "columns": [
-        {"name": name, "width": 1, "labels": []}
-        for name in ("reward", "return", "is_greedy", "forced", "terminated", "truncated")
-    ]
-    + [
-        {"name": "action", "width": 1, "labels": []},
+        *({"name": name, "width": 1, "labels": []} for name in SINGLE),
         {"name": "obs", "width": 2, "labels": ["x", "y"]},
     ],
     "action": {"kind": "discrete", "dtype": "|u1", "shape": [], "names": ["a", "b"]},
     "frames": {"render": {"format": "png", "width": 1, "height": 1}},
-}
+}  # fmt: skip
 
 
 def make_run(path: Path) -> Run:
@@ -263,12 +257,8 @@ def test_the_first_difference_is_the_first_other_action(tmp_path: Path) -> None:
 def test_the_table_has_a_row_for_each_state_and_no_formulas(tmp_path: Path) -> None:
     run = make_run(tmp_path / "r")
     writer = EpisodeWriter.create(run, FACTS)
-    writer.add(
-        np.arange(9, dtype=np.float32),
-        np.array(1, np.uint8),
-        bytes(8),
-        {"action": "=SUM(A1)", "info": {"lives": 3}},
-    )
+    told = {"action": "=SUM(A1)", "info": {"lives": 3}}
+    writer.add(np.arange(9, dtype=np.float32), np.array(1, np.uint8), bytes(8), told)
     episode = writer.finish(None, {"return": 1.0})
     file = io.StringIO()
     write_csv(episode, file)

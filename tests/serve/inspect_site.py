@@ -52,14 +52,9 @@ def open_site(folder: Path) -> Iterator[Site]:
     from gymnasium_solver.serve.web.app import BackgroundServer
     from gymnasium_solver.serve.web.security import Settings
 
-    config = counting_config(
-        env_id=PAUSING,
-        plugins=["tests.serve.pausing_env"],
-        env_kwargs={"length": LENGTH},
-        n_steps=100,
-        eval_episodes=1,
-        test_episodes=1,
-    )
+    env = {"env_id": PAUSING, "plugins": ["tests.serve.pausing_env"]}
+    fields = {"env_kwargs": {"length": LENGTH}, "n_steps": 100}
+    config = counting_config(**env, **fields, eval_episodes=1, test_episodes=1)
     before = os.environ.get(FILE)
     os.environ[FILE] = str(folder / "pause")
     try:

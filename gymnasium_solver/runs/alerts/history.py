@@ -41,11 +41,6 @@ class RunSettings:
         return _number(self.config.get(name))
 
     @cached_property
-    def rollout_size(self) -> int:
-        """Samples that an on-policy update learns from."""
-        return int((self.number("n_envs") or 1) * (self.number("n_steps") or 1))
-
-    @cached_property
     def target(self) -> float | None:
         """The return that counts as good: the threshold, or the spec's reference return."""
         spec = self.config.get("spec")

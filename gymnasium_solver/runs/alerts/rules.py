@@ -362,7 +362,8 @@ def kl_disagree(h: History, naive: float, kl: float) -> Seen:
     policy than the one that learns.
     Try: {h.lower_lr}; check a plugin that changes actions after sampling"""
     # -log r has the mean KL and, for a small step, the variance 2 KL.
-    noise = 4.0 * math.sqrt(2.0 * max(kl, 0.0) / max(1, h.settings.rollout_size))
+    n_samples = (h.settings.number("n_envs") or 1) * (h.settings.number("n_steps") or 1)
+    noise = 4.0 * math.sqrt(2.0 * max(kl, 0.0) / max(1, n_samples))
     is_apart = kl > 0.02 and abs(naive - kl) > max(0.5 * max(kl, naive), noise)
     return is_apart and f"KL estimated as {kl:.3g} by approx_kl and as {naive:.3g} by kl"
 
