@@ -106,7 +106,10 @@ def new_name(config: str, name: str = "") -> str:
     """The folder of a new run or experiment: the name given, checked, or one from config, time and
     four digits."""
     if name:
-        check_run_name(name)
+        try:
+            check_run_name(name)
+        except RunError as error:
+            raise BadRequest(str(error)) from None
     base = _DATED.sub("", config.removeprefix("run:"))
     base = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-.")[:80] or "run"
     return name or f"{base}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
