@@ -50,15 +50,13 @@ def rows(timer: Timer) -> list[Row]:
     seconds, calls = timer.seconds, timer.calls
     found = []
     for name in PARTS:
-        if name not in seconds:
-            continue
-        if name == "update":
+        if name in seconds and name != "update":
+            found.append(Row(name, 0, calls[name], seconds[name]))
+        elif name in seconds:
             found.append(Row(name, 0, calls[name], share_seconds(timer)[name]))
             parts = [part for part in UPDATE_PARTS if part in seconds]
             found += [Row(part, 1, calls[part], seconds[part]) for part in parts]
             found.append(Row(UPDATE_REST, 1, calls[name], seconds[name]))
-        else:
-            found.append(Row(name, 0, calls[name], seconds[name]))
     return found
 
 

@@ -80,76 +80,38 @@ def pool(file: Path, api: str, n_threads: int = 8) -> dict[str, Any]:
 NUMPY_FILE = SITE / "numpy.libs/libscipy_openblas64_-32a4b2a6.so"
 NUMPY_WHEEL = pool(NUMPY_FILE, "openblas")
 TORCH_OPENMP = pool(SITE / "torch/lib/libgomp.so.1", "openmp")
-# name: pools, site-packages, NumPy's BLAS, torch's BLAS, the libraries to limit
-INSTALLATIONS: dict[str, tuple[list[dict[str, Any]], Path, str, str, list[Path]]] = {
-    "x86_64 wheels": ([NUMPY_WHEEL, TORCH_OPENMP], SITE, "scipy-openblas", "mkl", [NUMPY_FILE]),
-    "aarch64 wheels: torch brings an OpenBLAS on its own threads": (
-        [
-            NUMPY_WHEEL,
-            pool(SITE / "torch/lib/libopenblas.so.0", "openblas"),
-            pool(SITE / "torch.libs/libopenblas-1a2b.so", "openblas"),
-            TORCH_OPENMP,
-        ],
-        SITE,
-        "scipy-openblas",
-        "open",
-        [NUMPY_FILE],
-    ),
-    "aarch64 wheels with CUDA: torch brings a BLAS that threadpoolctl does not know": (
-        [NUMPY_WHEEL, TORCH_OPENMP],
-        SITE,
-        "scipy-openblas",
-        "nvpl",
-        [NUMPY_FILE],
-    ),
-    "wheels with SciPy's own OpenBLAS beside": (
-        [pool(SITE / "scipy.libs/libscipy_openblas-68440149.so", "openblas"), NUMPY_WHEEL],
-        SITE,
-        "scipy-openblas",
-        "mkl",
-        [NUMPY_FILE],
-    ),
-    "macOS: Accelerate has no pool to limit": (
-        [TORCH_OPENMP],
-        SITE,
-        "accelerate",
-        "accelerate",
-        [],
-    ),
-    "macOS wheel with OpenBLAS": (
-        [pool(SITE / "numpy/.dylibs/libscipy_openblas64_.dylib", "openblas")],
-        SITE,
-        "scipy-openblas",
-        "accelerate",
-        [SITE / "numpy/.dylibs/libscipy_openblas64_.dylib"],
-    ),
-    "conda: one MKL for both": (
-        [pool(CONDA / "libmkl_rt.so.2", "mkl"), pool(CONDA / "libiomp5.so", "openmp")],
-        CONDA / "python3.12/site-packages",
-        "mkl-sdl",
-        "mkl",
-        [],
-    ),
-    "conda-forge: one OpenBLAS for both": (
-        [pool(CONDA / "libopenblasp-r0.3.30.so", "openblas")],
-        CONDA / "python3.12/site-packages",
-        "blas",
-        "generic",
-        [],
-    ),
-    "conda-forge's NumPy, torch's wheel": (
-        [pool(CONDA / "libopenblasp-r0.3.30.so", "openblas")],
-        CONDA / "python3.12/site-packages",
-        "blas",
-        "mkl",
-        [CONDA / "libopenblasp-r0.3.30.so"],
-    ),
-}
+TORCH_BLAS = [
+    pool(SITE / "torch/lib/libopenblas.so.0", "openblas"),
+    pool(SITE / "torch.libs/libopenblas-1a2b.so", "openblas"),
+]
+SCIPY_WHEEL = pool(SITE / "scipy.libs/libscipy_openblas-68440149.so", "openblas")
+MAC_FILE = SITE / "numpy/.dylibs/libscipy_openblas64_.dylib"
+CONDA_FILE, CONDA_SITE = CONDA / "libopenblasp-r0.3.30.so", CONDA / "python3.12/site-packages"
+CONDA_MKL = [pool(CONDA / "libmkl_rt.so.2", "mkl"), pool(CONDA / "libiomp5.so", "openmp")]
+# Pools, NumPy's BLAS, torch's BLAS, the libraries to limit.
+INSTALLATIONS: dict[str, tuple[list[dict[str, Any]], str, str, list[Path]]] = {
+    "x86_64 wheels": ([NUMPY_WHEEL, TORCH_OPENMP], "scipy-openblas", "mkl", [NUMPY_FILE]),
+    "aarch64 wheels: torch brings an OpenBLAS on its own threads":
+        ([NUMPY_WHEEL, *TORCH_BLAS, TORCH_OPENMP], "scipy-openblas", "open", [NUMPY_FILE]),
+    "aarch64 wheels with CUDA: torch brings a BLAS that threadpoolctl does not know":
+        ([NUMPY_WHEEL, TORCH_OPENMP], "scipy-openblas", "nvpl", [NUMPY_FILE]),
+    "wheels with SciPy's own OpenBLAS":
+        ([SCIPY_WHEEL, NUMPY_WHEEL], "scipy-openblas", "mkl", [NUMPY_FILE]),
+    "macOS: Accelerate has no pool to limit": ([TORCH_OPENMP], "accelerate", "accelerate", []),
+    "macOS wheel with OpenBLAS":
+        ([pool(MAC_FILE, "openblas")], "scipy-openblas", "accelerate", [MAC_FILE]),
+    "conda: one MKL for both": (CONDA_MKL, "mkl-sdl", "mkl", []),
+    "conda-forge: one OpenBLAS for both":
+        ([pool(CONDA_FILE, "openblas")], "blas", "generic", []),
+    "conda-forge's NumPy, torch's wheel":
+        ([pool(CONDA_FILE, "openblas")], "blas", "mkl", [CONDA_FILE]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", INSTALLATIONS)
 def test_only_the_blas_of_numpy_alone_is_limited(name):
-    pools, site, numpy_blas, torch_blas, expected = INSTALLATIONS[name]
+    pools, numpy_blas, torch_blas, expected = INSTALLATIONS[name]
+    site = CONDA_SITE if name.startswith("conda") else SITE
     found = numpy_blas_files(pools, site / "numpy", site / "torch", numpy_blas, torch_blas)
     assert found == [str(file) for file in expected]
 
