@@ -168,7 +168,13 @@ def _put(
 ) -> None:
     n, number = len(episode.rewards), len(found.starts) - 1
     rows = slice(start, start + n)
-    obs = take_rows(flatten_space(space)(episode.observations), slice(n))
+    try:
+        obs = take_rows(flatten_space(space)(episode.observations), slice(n))
+    except KeyError as error:
+        raise ConfigError(
+            f"{where} do not fit: the dataset has no observations {error.args[0]!r}, which the "
+            "environment has"
+        ) from None
     for (name, part), (_, given) in zip(part_spaces(space).items(), obs_arrays(obs), strict=True):
         if given.shape[1:] != (part.shape or ()) or len(given) < n:
             label = f" {name!r}" if name else ""

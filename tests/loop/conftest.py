@@ -12,6 +12,8 @@ from gymnasium import spaces
 
 import gymnasium_solver.fast.execution  # noqa: F401  (so that the first test finds it: tests/conftest.py)
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.registry import config_class
+from gymnasium_solver.runs.edits import Request, put_request
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
@@ -84,6 +86,33 @@ class CrashAt(AtEpoch):
 
 def crash_now(run: Run) -> None:
     raise Crash
+
+
+class Edits(Observer):
+    """Requests changes after some epochs: fields, or a function of the run; and ends the run after
+    an epoch was logged and before it is saved, if asked to."""
+
+    run: Run
+
+    def __init__(self, after: dict[int, Any], crash_at: int | None = None):
+        self.after, self.crash_at = after, crash_at
+        self.messages: list[str] = []
+
+    def on_start(self, run: Run, config: Any, info: Any) -> None:
+        self.run = run
+        self.messages += info.notes
+
+    def on_message(self, level: str, text: str) -> None:
+        self.messages.append(text)
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        change = self.after.get(row["epoch"])
+        if callable(change):
+            change(self.run)
+        elif change is not None:
+            put_request(self.run, Request(change))
+        if row["epoch"] == self.crash_at:
+            raise Crash
 
 
 class Notes(Observer):
@@ -160,9 +189,12 @@ def make_config() -> MakeConfig:
             "eval_freq_epochs": None,
             "test_episodes": 2,
             "checkpoint_freq_epochs": 1000,
+            "normalize_obs": False,  # decided: `auto` looks at random steps first
+            "normalize_reward": False,
         }
-        if algo_id == "random":
+        if "cnn_channels" in fields:
             del small["hidden_dims"]
+        small = {name: small[name] for name in small if name in config_class(algo_id).model_fields}
         budget = {} if "max_env_steps" in fields else {"max_epochs": 4}
         return build_config({**small, **TINY[algo_id], **budget, **fields})
 

@@ -15,39 +15,12 @@ from gymnasium_solver.registry import ALGOS
 from gymnasium_solver.runs.edits import Request, put_request, read_edits, requests_dir
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.live import check_interventions, edited, request_edit, watch_row
-from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import load_config
+from tests.loop.conftest import Crash, Edits
 from tests.loop.test_train_bc import demonstrate
+from tests.sampled import sampled
 
 Call = Callable[..., Any]
-
-
-class Crash(BaseException):
-    pass
-
-
-class Edits(Observer):
-    """Requests changes after some epochs, and crashes after one if asked to."""
-
-    def __init__(self, after: dict[int, Any], crash_at: int | None = None):
-        self.after, self.crash_at = after, crash_at
-        self.messages: list[str] = []
-
-    def on_start(self, run: Run, config: Any, info: Any) -> None:
-        self.run = run
-        self.messages += info.notes
-
-    def on_message(self, level: str, text: str) -> None:
-        self.messages.append(text)
-
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        change = self.after.get(row["epoch"])
-        if callable(change):
-            change(self.run)
-        elif change is not None:
-            put_request(self.run, Request(change))
-        if row["epoch"] == self.crash_at:
-            raise Crash
 
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -185,7 +158,7 @@ def new_values(config: Any, left_out: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in left_out}
 
 
-@pytest.mark.parametrize("case", EDITED)
+@pytest.mark.parametrize("case", sampled(EDITED, 4))
 def test_every_live_field_can_change(
     case: str, train: Call, make_config: Call, resume: Call, weight_hash: Call, events: Call
 ) -> None:

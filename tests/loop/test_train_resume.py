@@ -19,6 +19,8 @@ from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.seeds import derive, stage_seed
 from tests.loop.conftest import AtEpoch, Crash, CrashAt, Notes, SmallEnv, registered
+from tests.nets.test_layers import ALL as ALL_LAYERS
+from tests.sampled import sampled
 
 Call = Callable[..., Any]
 SHORT: dict[str, Any] = {"max_episode_steps": 30}
@@ -101,16 +103,39 @@ ALGOS: dict[str, tuple[str, ...]] = {
     "crossq": ("continuous", "normalised"),
     "dqn": DQN_ONLY,
 }
+NETS = ("branches", "listed layers", "optimiser of torch", "sde", "sde with memory")
+CASES |= {
+    "branches": (
+        "Probe/DictAction-v0",
+        {"output_dims": [8], "embedding_dim": 4, "input_dims": [6]},
+    ),
+    "listed layers": ("CartPole-v1", {"layers": ALL_LAYERS}),
+    "optimiser of torch": (
+        "CartPole-v1",
+        {"optimizer": "NAdam", "optimizer_kwargs": {"betas": [0.9, 0.99]}},
+    ),
+    "sde": ("Pendulum-v1", {**SHORT, "sde": True, "sde_sample_freq": 5}),
+    "sde with memory": ("Pendulum-v1", {**SHORT, **GRU, "sde": True}),
+    **{
+        dist: ("Pendulum-v1", {**SHORT, "action_dist": dist})
+        for dist in ("beta", "squashed", "multivariate")
+    },
+}
+ALGOS["ppo"] += (*NETS, "beta", "squashed", "multivariate")
+ALGOS["dqn"] += ("listed layers", "optimiser of torch")
+ALGOS["a2c"] += ("sde",)
+ALGOS["sac"] += ("sde",)
 CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 ENGINES = ("envpool", "vector", "sync", "async", "own", "continuous")
 SEEDED = [pair for pair in PAIRS if pair[0] in (*ENGINES, "normalised", "discrete normalised")]
 
 
-@pytest.mark.parametrize(("case", "algo_id"), SEEDED)
+@pytest.mark.parametrize("pair", sampled(SEEDED, 8, "-".join))
 def test_the_seed_decides_the_weights(
-    case: str, algo_id: str, train: Call, weight_hash: Call
+    pair: tuple[str, str], train: Call, weight_hash: Call
 ) -> None:
+    case, algo_id = pair
     env_id, fields = CASES[case]
     first, again, other = (
         weight_hash(train(algo_id, env_id, seed=seed, max_epochs=3, **fields)) for seed in (1, 1, 2)
@@ -152,10 +177,11 @@ def test_adjacent_stages_have_their_own_seeds(make_config: Call) -> None:
 # -- resume -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("case", "algo_id"), PAIRS)
+@pytest.mark.parametrize("pair", sampled(PAIRS, 12, "-".join))
 def test_a_crashed_run_resumed_equals_the_uninterrupted_one(
-    case: str, algo_id: str, exact_resume: Call, learning_rows: Call
+    pair: tuple[str, str], exact_resume: Call, learning_rows: Call
 ) -> None:
+    case, algo_id = pair
     env_id, special = CASES[case]
     # A boundary inside what is trained before the crash, and one after it.
     fields = {**SLOPE, **special, "max_epochs": 7, "env_boundary_steps": 130}

@@ -15,6 +15,7 @@ from gymnasium_solver.training import loop
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.config_tests import short_training
 from gymnasium_solver.training.prepare import build_config
+from tests.sampled import sampled
 
 # Of the variants for a GPU, which are the same in every game, one is enough.
 NAMES = [
@@ -25,7 +26,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", sampled(NAMES, 24))
 def test_two_epochs(name: str) -> None:
     try:
         run = short_training(name, Path("runs"))

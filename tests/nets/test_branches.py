@@ -1,6 +1,5 @@
 """Several heads on one trunk, embeddings, outputs by task: shapes, maths, resume, mistakes."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,6 @@ from gymnasium_solver.algos import algo_class
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.branches import Branches, KeepTask, TaskOutputs
-from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config
 
 PARTS = spaces.Dict(
@@ -167,28 +164,6 @@ SMALL: dict[str, Any] = {
     "seed": 3, "n_envs": 4, "n_steps": 32, "eval_freq_epochs": None, "test_episodes": 2,
     "algo_id": "ppo", "batch_size": 32, "hidden_dims": [8],
 }  # fmt: skip
-
-
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == 4:
-            raise Crash
-
-
-def test_a_run_resumes_exactly(tmp_path: Path) -> None:
-    fields = SMALL | {"env_id": "Probe/DictAction-v0", "max_epochs": 5, "output_dims": [8]}
-    fields |= {"embedding_dim": 4, "input_dims": [6]}
-    whole = loop.train(build_config(fields), runs_root=tmp_path)
-    config = build_config({**fields, "checkpoint_freq_epochs": 2})
-    with pytest.raises(Crash):
-        loop.train(config, runs_root=tmp_path, observers=[CrashAt()])
-    run = loop.resume("@last", runs_root=tmp_path)
-    model = "checkpoints/last/model.safetensors"
-    assert (run.path / model).read_bytes() == (whole.path / model).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.layers import Dropout, SimNorm, dense_layers
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.agents import load_agent
-from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config
 
 ALL: list[Any] = [
@@ -67,30 +66,6 @@ def test_dropout_drops_only_while_learning_and_repeats_itself() -> None:
     assert not (first(x) == a).all()
     second.load_state_dict({"uses": torch.tensor(0)})
     assert (second(x) == a).all()
-
-
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == 4:
-            raise Crash
-
-
-@pytest.mark.parametrize("algo_id", ["ppo", "dqn"])
-def test_a_run_resumes_exactly(algo_id: str, tmp_path: Path) -> None:
-    more = {"learning_starts": 20, "train_freq": 8} if algo_id == "dqn" else {}
-    fields = SMALL | more | {"env_id": "CartPole-v1", "algo_id": algo_id, "layers": ALL}
-    fields |= {"max_epochs": 5, "batch_size": 32}
-    whole = loop.train(build_config(fields), runs_root=tmp_path)
-    config = build_config({**fields, "checkpoint_freq_epochs": 2})
-    with pytest.raises(Crash):
-        loop.train(config, runs_root=tmp_path, observers=[CrashAt()])
-    run = loop.resume("@last", runs_root=tmp_path)
-    model = "checkpoints/last/model.safetensors"
-    assert (run.path / model).read_bytes() == (whole.path / model).read_bytes()
 
 
 def test_listed_layers_learn(tmp_path: Path) -> None:

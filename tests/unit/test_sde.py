@@ -19,7 +19,6 @@ from gymnasium_solver.policies.noise import AGE, MATRIX, StateNoise
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.spaces.action_dists import chosen_kind
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config
 
 OBS, BOX = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-2, 2, (2,), np.float32)
@@ -164,36 +163,6 @@ def test_sac_acts_the_same_way() -> None:
 
 
 # -- learning ---------------------------------------------------------------------------------
-
-
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == 4:
-            raise Crash
-
-
-@pytest.mark.parametrize(
-    ("algo_id", "more"),
-    [
-        ("ppo", {"sde_sample_freq": 5, "batch_size": 16}),
-        ("ppo", {"recurrent": "gru", "recurrent_dim": 4, "batch_size": 16}),
-        ("a2c", {"rollout_steps": 8, "sde_sample_freq": 3}),
-        ("sac", SAC | {"sde_sample_freq": 7}),
-    ],
-)
-def test_a_run_resumes_exactly(algo_id: str, more: dict[str, Any], tmp_path: Path) -> None:
-    fields = SMALL | more | {"algo_id": algo_id, "max_epochs": 6}
-    whole = loop.train(build_config(fields), runs_root=tmp_path)
-    config = build_config({**fields, "checkpoint_freq_epochs": 3})
-    with pytest.raises(Crash):
-        loop.train(config, runs_root=tmp_path, observers=[CrashAt()])
-    run = loop.resume("@last", runs_root=tmp_path)
-    model = "checkpoints/last/model.safetensors"
-    assert (run.path / model).read_bytes() == (whole.path / model).read_bytes()
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "a2c", "sac"])

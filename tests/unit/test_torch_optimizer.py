@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,8 +9,6 @@ import torch
 from torch import nn
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import build_config
 from tests.optimizers import torch_optimizer
 
@@ -130,28 +127,3 @@ def test_mistakes(name: str, options: dict[str, Any], decay: float, why: str) ->
 def test_mistakes_in_a_config(fields: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         build_config(FIELDS | {"algo_id": "ppo"} | fields)
-
-
-class Crash(BaseException):
-    pass
-
-
-class CrashAt(Observer):
-    def on_epoch(self, row: dict[str, Any]) -> None:
-        if row["epoch"] == 4:
-            raise Crash
-
-
-@pytest.mark.parametrize("algo_id", ["ppo", "dqn"])
-def test_a_run_resumes_exactly(algo_id: str, tmp_path: Path) -> None:
-    more = {"learning_starts": 20, "train_freq": 8} if algo_id == "dqn" else {}
-    fields = FIELDS | more | {"algo_id": algo_id, "max_epochs": 5, "batch_size": 32}
-    fields |= {"policy_lr": "lin_0.001"}
-    whole = loop.train(build_config(fields), runs_root=tmp_path)
-    config = build_config({**fields, "checkpoint_freq_epochs": 2})
-    with pytest.raises(Crash):
-        loop.train(config, runs_root=tmp_path, observers=[CrashAt()])
-    run = loop.resume("@last", runs_root=tmp_path)
-    for name in ("model", "optimizer"):
-        file = f"checkpoints/last/{name}.safetensors"
-        assert (run.path / file).read_bytes() == (whole.path / file).read_bytes()
