@@ -290,9 +290,13 @@ def _take_state(agent: Agent, old: Agent) -> None:
     }
     try:
         agent.load_state(arrays, extra)
-    except Exception as error:  # a field of a plugin that decides what is built
+    except Exception as error:  # another kind of `intrinsic`, or a field of a plugin
+        names = [name for name, value in agent.config if getattr(old.config, name, None) != value]
         what = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ConfigError(f"the trained state does not fit the changed config ({what})") from None
+        raise ConfigError(
+            f"{', '.join(names)}: the trained state does not fit the new value ({what}). Start a "
+            "new run for it."
+        ) from None
 
 
 # -- rules (`interventions`) -----------------------------------------------------------------

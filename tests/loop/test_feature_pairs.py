@@ -109,7 +109,7 @@ def train_together(config: Any, edits: Any) -> Run:
         )
         for seed in (config.seed, config.seed + 1)
     }
-    lanes = train_stacked(programs)
+    lanes = loop.train_stacked(programs)
     for lane in lanes:
         if lane.error is not None:
             raise lane.error

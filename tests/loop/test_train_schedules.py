@@ -141,6 +141,7 @@ class Scaled(SmallEnv):
 
 
 SCALED = registered(Scaled)
+AUTO = {"normalize_obs": "auto", "normalize_reward": "auto"}  # the default
 SCALES: list[tuple[dict[str, Any], Any, Any]] = [
     ({}, False, False),
     ({"size": 1e6}, "rolling", False),
@@ -159,8 +160,7 @@ SCALES: list[tuple[dict[str, Any], Any, Any]] = [
 def test_auto_is_what_doctor_env_advises(
     kwargs: dict[str, Any], obs: Any, reward: Any, make_config: Call
 ) -> None:
-    asked = make_config("dqn", SCALED, env_kwargs=kwargs)
-    assert (asked.normalize_obs, asked.normalize_reward) == ("auto", "auto"), "the default"
+    asked = make_config("dqn", SCALED, env_kwargs=kwargs, **AUTO)
     config, notes = settle_scales(asked)
     assert isinstance(config, LearnerConfig)
     assert (config.normalize_obs, config.normalize_reward) == (obs, reward)
@@ -188,7 +188,7 @@ def test_what_is_given_is_kept(make_config: Call) -> None:
 def test_the_decision_is_recorded_and_kept(
     algo_id: str, train: Call, resume: Call, weight_hash: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fields = {"env_kwargs": {"size": 1e6, "reward": 1e4}, "n_steps": 24}
+    fields = {"env_kwargs": {"size": 1e6, "reward": 1e4}, "n_steps": 24, **AUTO}
     heard = Notes()
     whole = train(algo_id, SCALED, observer=heard, max_epochs=6, **fields)
     assert [n for n in heard.notes if n.startswith("normalize_obs: auto is rolling here")]
@@ -197,7 +197,7 @@ def test_the_decision_is_recorded_and_kept(
     assert isinstance(saved, LearnerConfig)
     assert (saved.normalize_obs, saved.normalize_reward) == ("rolling", True)
     given = {"normalize_obs": "rolling", "normalize_reward": True}
-    assert weight_hash(train(algo_id, SCALED, max_epochs=6, **fields, **given)) == weight_hash(
+    assert weight_hash(train(algo_id, SCALED, max_epochs=6, **{**fields, **given})) == weight_hash(
         whole
     )
     half = train(algo_id, SCALED, max_epochs=3, **fields)
@@ -208,8 +208,8 @@ def test_the_decision_is_recorded_and_kept(
 
 
 def test_weights_that_are_taken_over_keep_their_normalisation(train: Call) -> None:
-    first = train("ppo", SCALED, env_kwargs={"size": 1e6})
-    other = train("ppo", SCALED, env_kwargs={"size": 1.0}, init_from_run=first.id)
+    first = train("ppo", SCALED, env_kwargs={"size": 1e6}, **AUTO)
+    other = train("ppo", SCALED, env_kwargs={"size": 1.0}, init_from_run=first.id, **AUTO)
     saved = load_config(str(other.config_path))
     assert isinstance(saved, LearnerConfig)
     assert (saved.normalize_obs, saved.normalize_reward) == ("rolling", False)
