@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gymnasium_solver.training.stacked import train_stacked
 
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.marks import live_fields
