@@ -8,8 +8,7 @@ that a busy moment of the machine affects both; their ratio is the cost of the c
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -24,8 +23,7 @@ N_SLICES = 5
 AT_MOST_LOST = 0.05  # share of EnvPool's own speed, at 8 and 64 envs
 
 
-@dataclass(frozen=True)
-class Case:
+class Case(NamedTuple):
     env_id: str
     engine: str  # as in the config's vectorization_mode
     n_envs: int
@@ -44,45 +42,37 @@ QUICK = [Case("CartPole-v1", engine, 8) for engine in ("envpool", "vector", "syn
 def measure(options: Options) -> list[dict[str, Any]]:
     """One row per case; all cases take turns in each repeat."""
     cases, slice_s = (QUICK, 0.05) if options.quick else (FULL, 0.2)
-    raw: dict[Case, list[float]] = {case: [] for case in cases}
-    ours: dict[Case, list[float]] = {case: [] for case in cases}
-    missing: dict[Case, str] = {}
+    rows: list[dict[str, Any]] = [
+        case._asdict() | {"raw_steps_per_s": [], "ours_steps_per_s": []} for case in cases
+    ]
     for repeat in range(options.repeats):
         say(f"engines: repeat {repeat + 1} of {options.repeats}, {len(cases)} cases")
-        for case in cases:
-            if case in missing:
+        for case, row in zip(cases, rows, strict=True):
+            if "missing" in row:
                 continue
             try:
-                rates = _rates(case, slice_s, flip=repeat % 2 == 1)
+                raw, ours = _rates(case, slice_s, flip=repeat % 2 == 1)
+                row["raw_steps_per_s"].append(raw)
+                row["ours_steps_per_s"].append(ours)
             except (GsolveError, ImportError, gymnasium.error.Error) as error:
-                missing[case] = first_line(error)
-                continue
-            raw[case].append(rates[0])
-            ours[case].append(rates[1])
-    return [
-        vars(case)
-        | {"raw_steps_per_s": raw[case], "ours_steps_per_s": ours[case]}
-        | ({"missing": missing[case]} if case in missing else {})
-        for case in cases
-    ]
+                row["missing"] = first_line(error)
+    return rows
 
 
 def sections(rows: list[dict[str, Any]]) -> list[str]:
-    cells, missing = [], []
-    for row in rows:
-        if "missing" in row:
-            missing.append(f"- {row['env_id']} on {row['engine']}: {row['missing']}")
-            continue
-        cells.append(
-            (
-                row["env_id"],
-                row["engine"],
-                row["n_envs"],
-                spread(row["raw_steps_per_s"]),
-                spread(row["ours_steps_per_s"]),
-                f"{ratio(row):.2f}",
-            )
+    cells = [
+        (
+            *(row["env_id"], row["engine"], row["n_envs"], spread(row["raw_steps_per_s"])),
+            *(spread(row["ours_steps_per_s"]), f"{ratio(row):.2f}"),
         )
+        for row in rows
+        if "missing" not in row
+    ]
+    missing = [
+        f"- {row['env_id']} on {row['engine']}: {row['missing']}"
+        for row in rows
+        if "missing" in row
+    ]
     head = ("env", "engine", "envs", "used directly, steps/s", "under our contract", "ratio")
     return [
         "## Environment engines, no learning",

@@ -82,7 +82,7 @@ class Declared(NamedTuple):
     """One argument of a verb."""
 
     names: tuple[str, ...]
-    """Of a flag; empty for an argument that is none."""
+    """The names of a flag; empty for a positional argument."""
     value: str
     """Its name in the help."""
     arity: str

@@ -34,7 +34,7 @@ except ImportError:  # Windows
 
 
 def terminal_keys() -> "Keys | None":
-    """The keys of this process's terminal; None if its input is no terminal."""
+    """The keys of this process's terminal; None if its input is not a terminal."""
     try:
         is_terminal = termios is not None and sys.stdin is not None and sys.stdin.isatty()
         return Keys(sys.stdin.fileno()) if is_terminal else None

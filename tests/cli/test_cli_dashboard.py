@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from docs.terminal_screen import Screen
 from gymnasium_solver.cli import display as display_module
 from gymnasium_solver.cli.dashboard import frame
-from gymnasium_solver.cli.display import Display, SteadyLive
+from gymnasium_solver.cli.display import Display, SteadyLive, pause_after
 from gymnasium_solver.cli.live_state import Pace, State
 from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.training import activity as activity_module
@@ -338,6 +338,12 @@ def test_pace_is_that_of_the_recent_past() -> None:
     assert len(pace._samples) <= Pace.SAMPLES + 2
 
 
+def test_drawing_is_paced_by_its_cost_but_at_least_once_a_second() -> None:
+    assert pause_after(0.0) == 1 / 8
+    assert pause_after(0.004) == pytest.approx(0.4)
+    assert pause_after(1.0) < 1.0
+
+
 def test_a_long_message_is_wrapped_and_never_cut_in_the_middle() -> None:
     state = trained()
     text = " ".join(f"word{i}" for i in range(25))
@@ -394,6 +400,17 @@ def test_a_signal_wakes_the_display_at_once(monkeypatch: pytest.MonkeyPatch) -> 
         display.stop()
         signal.signal(signal.SIGTERM, former)
     assert signal.set_wakeup_fd(-1) == -1, "given back"
+
+
+def test_only_a_signal_that_the_loop_takes_is_told() -> None:
+    state = trained()
+    state.note_signal("SIGINT")
+    assert state.requests() == [], "outside of the loop it ends the program"
+    state.activity.takes_signals = True
+    state.note_signal("SIGWINCH")
+    assert state.requests() == []
+    state.note_signal("SIGINT")
+    assert state.requests()[0].startswith("Ctrl-C: saves and stops after this epoch")
 
 
 def test_a_thread_that_fails_keeps_its_error() -> None:

@@ -1,5 +1,5 @@
-"""What a job can do to the process it runs in, for test_config_tests.py. Standard library only: a worker
-imports it."""
+"""What a job can do to the process it runs in, for test_config_tests.py. Standard library only: a
+worker imports it."""
 
 import os
 import signal
