@@ -76,30 +76,25 @@ def bench(args: Args) -> None:
         print(report.markdown(result))
 
 
-TUNE_HELP = """\
+@field_verb("""
 usage: gsolve tune-envs <env>[:<variant>] [flags]
 
 Measure how fast the environments of a config step on this machine: engine x number of
 environments x threads, without learning, each in a process of its own.
 
-flags:
-  --try-envs N...          numbers of environments to try (default: the config's, half and double)
-  --engines NAME...        engines to try: envpool vector sync async (default: all)
-  --threads N...           threads of EnvPool to try (default: 1 and all CPUs)
-  --seconds S              seconds for each case (default: 0.5)
-  --write FILE.yaml        write the config with the fastest engine and number of environments;
-                           n_steps is changed so that a rollout keeps its size
-  --FIELD VALUE            change a field of the config first
-  -s, --set KEY=VALUE      the same; repeatable
-  --trust                  import the code that the config names
-  --json                   print JSON, for programs
+--try-envs N...          numbers of environments to try (default: the config's, half and double)
+--engines NAME...        engines to try: envpool vector sync async (default: all)
+--threads N...           threads of EnvPool to try (default: 1 and all CPUs)
+--seconds S              seconds for each case (default: 0.5)
+--write FILE.yaml        write the config with the fastest engine and number of environments;
+                         n_steps is changed so that a rollout keeps its size
+--FIELD VALUE            change a field of the config first
+--set --trust --json
 
 examples:
   gsolve tune-envs CartPole-v1:ppo
-  gsolve tune-envs HalfCheetah-v5:ppo --try-envs 8 16 --threads 1 2 4 --write tuned.yaml"""
-
-
-@field_verb(TUNE_HELP)
+  gsolve tune-envs HalfCheetah-v5:ppo --try-envs 8 16 --threads 1 2 4 --write tuned.yaml
+""")
 def tune_envs(args: Args) -> int:
     from gymnasium_solver.backends.isolated import run_isolated
     from gymnasium_solver.bench import tune

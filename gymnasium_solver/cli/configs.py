@@ -33,9 +33,6 @@ NARROW = 100  # columns: below, descriptions have lines of their own
 LONGEST_VALUE, FLAG_WIDTH = 24, 33
 SIDE_BY_SIDE = 110  # columns that a flag, its value and its documentation need
 FACTS = ("name", "env_id", "variant", "algo_id", "suite", "description")
-OVERRIDES = (
-    "--override KEY=VALUE     the same as --set; repeatable\n--config-id NAME     repeatable"
-)
 
 
 @verb("""
@@ -86,29 +83,24 @@ def list_configs(args: Args) -> int:
     return 0
 
 
-SHOW_HELP = """\
+@field_verb("""
 usage: gsolve show <env>[:<variant>] [flags]
        gsolve show path/to/config.yaml[:variant] [flags]
 
 The config that gsolve train would run with the same arguments: every field, resolved, as YAML that
 can be loaded again.
 
-flags:
-  --FIELD VALUE...         set a field, as for gsolve train
-  --env-kwargs KEY=VALUE...
-                           arguments of the environment
-  -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; repeatable
-  --overlay NAME...        lay named sets of fields over the config
-  --trust                  import the code (plugins) that the config names, to check and resolve
-                           its fields; otherwise they are shown as written
-  --json                   JSON instead of YAML
+--FIELD VALUE...         set a field, as for gsolve train
+--trust                  import the code (plugins) that the config names, to check and resolve
+                         its fields; otherwise they are shown as written
+--override KEY=VALUE     internal: the same as --set; repeatable
+--config-id NAME         internal; repeatable
+--env-kwargs --set --overlay --json
 
 examples:
   gsolve show CartPole-v1:ppo
-  gsolve show CartPole-v1:ppo --policy-lr lin_0.001 > mine.yaml"""
-
-
-@field_verb(SHOW_HELP, OVERRIDES)
+  gsolve show CartPole-v1:ppo --policy-lr lin_0.001 > mine.yaml
+""")
 def show(args: Args) -> None:
     """A config that names code is not resolved, unless --trust is given: showing a file never runs
     code of somebody else."""
@@ -141,32 +133,22 @@ def show(args: Args) -> None:
         print(printable_lines(text), end="")
 
 
-NET_HELP = """\
+@field_verb("""
 usage: gsolve net <env>[:<variant>] [flags]
        gsolve net path/to/config.yaml[:variant] [flags]
 
 The layers of the network that gsolve train would build: output shape, parameters and multiply-adds
 for one observation. Any field is a flag, as in gsolve train.
 
-flags:
-  --FIELD VALUE...   set a field: --hidden-dims 256 256, --layers "[{linear: 64}, layer_norm, silu]"
-  --out FILE.svg     also draw the layers to a picture
-  --json             print JSON, for programs
-  --env-kwargs KEY=VALUE...
-                     arguments of the environment
-  -s, --set KEY=VALUE
-                     as in gsolve train, as are --overlay and --trust; repeatable
-  --overlay NAME...  lay named sets of fields over the config
-  --trust            import the code that the config names
-  -h, --help         show this help
+--FIELD VALUE...   set a field: --hidden-dims 256 256, --layers "[{linear: 64}, layer_norm, silu]"
+--out FILE.svg     also draw the layers to a picture
+--json --env-kwargs --set --overlay --trust
 
 examples:
   gsolve net CartPole-v1:ppo
   gsolve net CartPole-v1:ppo --layers "[{linear: 64}, {residual: [{linear: 64}, relu]}]"
-  gsolve net ALE/Pong-v5:ppo --model-id cnn_impala --out net.svg"""
-
-
-@field_verb(NET_HELP)
+  gsolve net ALE/Pong-v5:ppo --model-id cnn_impala --out net.svg
+""")
 def net(args: Args) -> None:
     target = needed_target(args)
     if args.out is not None and Path(args.out).suffix != ".svg":

@@ -22,28 +22,20 @@ if TYPE_CHECKING:
     from gymnasium_solver.training.score import Scores
     from gymnasium_solver.training.targets import Found
 
-HELP = """\
+
+@field_verb("""
 usage: gsolve eval RUN[/CHECKPOINT] [flags]
 
 Evaluate a trained agent: mean return over whole episodes, greedy and sampled. RUN is @last, an id
 or a part of one; CHECKPOINT is @best (default), @last or <env_steps>.
 
-flags:
-  --episodes N             number of whole episodes (default: as in the run's test)
-  --seed test|val|train|INT
-                           seed of the environments (default: test)
-  --greedy                 use only the most likely action
-  --sampled                use only sampled actions
-  --env-kwargs KEY=VALUE...
-                           change arguments of the environment
-  --FIELD VALUE...         change another field of the environment: --max-episode-steps 200,
-                           --vectorization-mode sync, --reward-threshold 300, --n-eval-envs 1
-  -s, --set KEY=VALUE      the same, for a field or a place in one; repeatable
-  --trust                  import the code that the config of a run made elsewhere names
-  --json                   print JSON, for programs
-  --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
-  --log-level LEVEL        show messages from debug, info (default), warning or error on
-  -h, --help               show this help
+--episodes N             number of whole episodes (default: as in the run's test)
+--greedy                 use only the most likely action
+--sampled                use only sampled actions
+--FIELD VALUE...         change another field of the environment: --max-episode-steps 200,
+                         --vectorization-mode sync, --reward-threshold 300, --n-eval-envs 1
+-s, --set KEY=VALUE      the same, for a field or a place in one; repeatable
+--seed --env-kwargs --trust --json --runs-dir --log-level
 
 The run itself is not changed. Fields that only matter in training are refused.
 
@@ -51,10 +43,8 @@ examples:
   gsolve eval @last
   gsolve eval a1b2/@best --episodes 100 --greedy
   gsolve eval a1b2/50000 --seed val
-  gsolve eval @last --env-kwargs gravity=-5 --max-episode-steps 2000"""
-
-
-@field_verb(HELP)
+  gsolve eval @last --env-kwargs gravity=-5 --max-episode-steps 2000
+""")
 def evaluate(args: Args) -> None:
     given = list(args.words)
     for values in (*args.fields.values(), args.env_kwargs):

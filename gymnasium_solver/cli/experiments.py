@@ -154,12 +154,9 @@ FILE                 the YAML file that declares it
 --table              train nothing, write the table of what there is
 --list               show what would be run, and stop
 -o, --output DIR     folder of the table (default: the experiment's)
---backend NAME       local, ray, slurm, dstack or modal
---resources TEXT     such as "cpus=4 memory=8 hours=2"
---sbatch TEXT        such as "partition=gpu account=x"
 --detach             run in the background
 -q, --quiet          print only the table
---trust --json --runs-dir
+--backend --resources --sbatch --trust --json --runs-dir
 
 examples:
   gsolve benchmark benchmarks/classics.yaml --jobs 2

@@ -3,7 +3,7 @@
 A field flag means what the same line in the YAML means: `--policy-lr 1e-3` is `policy_lr: 1e-3`,
 `--hidden-dims 64 64` is `hidden_dims: [64, 64]`, a bare `--normalize-obs` is `normalize_obs: true`
 and `--no-normalize-obs` is `normalize_obs: false`. Kebab and snake spellings are the same flag. The
-verb's own flags are those below "flags:" in its help, declared as in flags.py.
+verb's own flags are declared as in flags.py.
 """
 
 import re
@@ -21,6 +21,7 @@ from gymnasium_solver.cli.flags import (
     VERBS,
     Args,
     Declared,
+    Parser,
     UsageError,
     Verb,
     Work,
@@ -43,20 +44,18 @@ _SURE_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+-v\d+(:\w+)?")  # a 
 _TARGET = re.compile(r"[\w./-]+:[A-Za-z_]\w*")  # also mc:rtg, which is a value
 
 
-def field_verb(text: str, hidden: str = "", *, target_help: bool = False) -> Callable[[Work], Verb]:
-    """Declare a verb that takes fields. `text`: its help, as printed. `hidden`: flags that the help
-    does not tell of. `target_help`: the verb itself answers --help after a target."""
+def field_verb(text: str, *, target_help: bool = False) -> Callable[[Work], Verb]:
+    """Declare a verb that takes fields, by its usage and what follows in `verb`. `target_help`: the
+    verb itself answers --help after a target."""
     name = text.split()[2]  # usage: gsolve NAME
-    section = text.partition("\nflags:\n")[2].partition("\n\n")[0]
-    lines = re.sub("^  ", "", section, flags=re.MULTILINE)
-    found = [*declared(lines), *declared("-h, --help\n" + hidden)]
-    OWN[name] = {flag: one for one in found for flag in one.names if one.names[0].islower()}
+    found = [*Parser(name, text).declared, *declared("-h, --help")]
+    OWN[name] = {flag: one for one in found for flag in one.names if one.names[-1].islower()}
 
     def declare(work: Work) -> Verb:
         def run(argv: Sequence[str]) -> int:
             args = read_fields(name, argv)
             if args.help and not (target_help and target_of(args)):
-                print(text)
+                Parser(name, text).print_help()
                 return 0
             return work(args) or 0
 

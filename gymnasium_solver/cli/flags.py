@@ -56,6 +56,13 @@ RUN[/CHECKPOINT]            @last, an id or a part of one; then /@best, /@last o
 --deterministic, --greedy   the best action (default: as in the run's evaluations)
 --sampled                   sampled actions
 --env-kwargs KEY=VALUE...   change arguments of the environment
+--set, -s KEY=VALUE         fill ${KEY} in the config, or set a field; repeatable
+--overlay NAME...           lay named sets of fields over the config, such as quick or wide
+--log-level LEVEL           show messages from debug, info (default), warning or error on
+--backend NAME              local (default), ray, slurm, dstack or modal
+--resources TEXT            what each run gets on a cluster, such as "cpus=4 memory=8 hours=2"
+                            (default: an estimate)
+--sbatch TEXT               further options of sbatch, such as "partition=gpu account=x"
 --max-steps, --steps N=1000      cut an episode after N steps
 """
 
@@ -212,16 +219,19 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, name: str, text: str) -> None:
         parts = textwrap.dedent(text).strip().split("\n\n")
+        usage = parts.pop(0).removeprefix("usage: ") if parts[0].startswith("usage: ") else None
         takes = [i for i, part in enumerate(parts) if _ARGUMENT.match(part)]
         place = takes[0] if takes else 1
         super().__init__(
             prog=f"gsolve {name}",
+            usage=usage,
             description="\n\n".join(parts[:place]),
             epilog="\n\n".join(parts[place + len(takes[:1]) :]),
             allow_abbrev=False,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        for one in declared(parts[place]) if takes else ():
+        self.declared = list(declared(parts[place])) if takes else []
+        for one in self.declared:
             one.add_to(self)
 
     def read(self, argv: Sequence[str]) -> Args:

@@ -40,7 +40,8 @@ MAY_CHANGE = ("trials", "jobs", "final", "final_seeds")  # at a resume, what is 
 ALSO_AT_RESUME = ("runs_dir", "quiet", "json", "backend", "resources", "sbatch")
 SHOWN, SHOWN_LIVE = 15, 8  # trials of `sweep show`, and while one runs
 
-HELP = """\
+
+@field_verb("""
 usage: gsolve sweep CONFIG [--param FIELD=RANGE ...] [flags]
        gsolve sweep FILE.yaml [flags]
        gsolve sweep --resume SWEEP [--trials N] [--jobs N]
@@ -63,53 +64,42 @@ parameters:
   --param 'tau=log:1e-3..0.1 if target_update_freq=1'      with a condition
   --param gamma                           the field's own range
 
-flags:
-  --param FIELD=RANGE    search this field, as above; repeatable
-  --space FILE           parameters of a file: ours, W&B's, SLM-Lab's
-  --trials N             trials of the search (default: 30, or the whole grid)
-  --jobs N               trainings at the same time (default: 1)
-  --sampler NAME         auto, grid, random, tpe, gp, cmaes, stages (coarse to fine), pbt
-  --metric NAME          auto, score (held-out test), auc (mean validation score over the budget),
-                         best, last, steps_to_solve, or a logged metric
-  --goal GOAL            maximize or minimize
-  --target VALUE         end the search when a trial reaches it
-  --seeds N              seeds of each trial; one that cannot win any more ends early (default: 1)
-  --cost env_steps|wall_s
-                         search for the best scores at low cost
-  --prune asha|hyperband|median
-                         stop trials by their learning curves (default: off)
-  --final INT            how many of the best are trained again on fresh seeds, which choose one of
-                         them (default: about 30 % of the trainings; 0: none)
-  --final-seeds N        further seeds that judge it against the config's own values (default: 5, or
-                         4 in a small sweep)
-  --keep INT             keep the checkpoints of the best N trials only (default: of all)
-  --grid-points N        values of a range in a grid (default: 4)
-  --seed INT             seed of the suggestions and of the trials' seeds (default: 0)
-  --FIELD VALUE          a field of the config, for all trials: --max-env-steps 50_000
-  --env-kwargs KEY=VALUE...
-                         arguments of the environment
-  -s, --set KEY=VALUE    the same as --KEY VALUE; repeatable
-  --resume SWEEP         continue a sweep; with more --trials, extend it
-  --backend NAME         where trials train: local (default), ray or slurm; also with --resume
-  --resources "cpus=4 hours=2"
-                         what each run gets on a cluster, instead of the estimate
-  --sbatch "partition=gpu"
-                         further options of sbatch
-  --dry-run              print what would be searched
-  --name NAME            name of the sweep
-  --runs-dir DIR         folder of all runs (default: $GSOLVE_RUNS or ./runs)
-  --json                 print JSON, for programs
-  -q, --quiet            print only the result
+--param FIELD=RANGE    search this field, as above; repeatable
+--space FILE           parameters of a file: ours, W&B's, SLM-Lab's
+--trials N             trials of the search (default: 30, or the whole grid)
+--jobs N               trainings at the same time (default: 1)
+--sampler NAME         auto, grid, random, tpe, gp, cmaes, stages (coarse to fine), pbt
+--metric NAME          auto, score (held-out test), auc (mean validation score over the budget),
+                       best, last, steps_to_solve, or a logged metric
+--goal GOAL            maximize or minimize
+--target VALUE         end the search when a trial reaches it
+--seeds N              seeds of each trial; one that cannot win any more ends early (default: 1)
+--cost env_steps|wall_s
+                       search for the best scores at low cost
+--prune asha|hyperband|median
+                       stop trials by their learning curves (default: off)
+--final INT            how many of the best are trained again on fresh seeds, which choose one of
+                       them (default: about 30 % of the trainings; 0: none)
+--final-seeds N        further seeds that judge it against the config's own values (default: 5, or
+                       4 in a small sweep)
+--keep INT             keep the checkpoints of the best N trials only (default: of all)
+--grid-points N        values of a range in a grid (default: 4)
+--seed INT             seed of the suggestions and of the trials' seeds (default: 0)
+--FIELD VALUE          a field of the config, for all trials: --max-env-steps 50_000
+--resume SWEEP         continue a sweep; with more --trials, extend it
+--dry-run              print what would be searched
+--name NAME            name of the sweep
+-q, --quiet            print only the result
+--config-id NAME       internal: the target; repeatable
+--env-kwargs --set --backend --resources --sbatch --runs-dir --json
 
 examples:
   gsolve sweep CartPole-v1:ppo --trials 40 --jobs 2
   gsolve sweep CartPole-v1:ppo --param policy_lr=log:1e-5..1e-2 --param n_epochs=4,10,20
   gsolve sweep config/sweeps/cartpole_ppo_bayes.yaml --trials 50
   gsolve sweep show @last
-  gsolve sweep best @last --write configs/My.yaml:tuned"""
-
-
-@field_verb(HELP, hidden="--config-id NAME     the target; repeatable")
+  gsolve sweep best @last --write configs/My.yaml:tuned
+""")
 @saves_at_sigterm
 def run_command(args: Args) -> int:
     place = many.backend_of(args)  # reported before anything is written

@@ -23,83 +23,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.runs.resolve import ResolvedCheckpoint
     from gymnasium_solver.training.observer import Observer
 
-HELP = """\
-usage: gsolve train <env>[:<variant>] [flags]
-       gsolve train path/to/config.yaml[:variant] [flags]
-       gsolve train CONFIG... --seeds 5 [--jobs N] [flags]
-       gsolve train --resume RUN|EXPERIMENT [flags]
 
-Train an agent, by PPO unless a variant or --algo-id says otherwise. Any field of the config is a
-flag, in kebab or snake case, with the same meaning as in the YAML. gsolve train CartPole-v1:ppo
---help shows every field with its value there.
-
-flags:
-  --FIELD VALUE...         set a field: --policy-lr 1e-3, --hidden-dims 64 64,
-                           --policy-lr "{start: 1e-3, end: 0}", --early-stop-on-eval-threshold null
-  --FIELD, --no-FIELD      true and false, where the field takes them: --normalize-obs
-  --env-kwargs KEY=VALUE...
-                           arguments of the environment
-  -s, --set KEY=VALUE      fill ${KEY} in the config, or set a field; repeatable
-  --overlay NAME...        lay named sets of fields over the config, such as quick or wide
-  --resume RUN             continue where a run stopped; further flags change its config.
-                           RUN/@best goes back to that checkpoint and removes the later ones
-  --dev                    do not train: check in seconds that this config learns at all (finite
-                           gradients that reach every parameter, weights that change, losses that
-                           fall on the same data)
-  --render                 open a window that shows the newest policy at play in up to 16 envs, in a
-                           process of its own
-  --trust                  import the code that the config of a run made elsewhere names
-  --runs-dir DIR           folder of all runs (default: $GSOLVE_RUNS or ./runs)
-  --run-name NAME          name of the run's folder in it (default: config, time and four digits)
-  --run-dir DIR            the run's folder, anywhere
-  --if-exists WHAT         if that folder exists: error (default), resume (continue it, or say that
-                           it is finished), restart (archive it), new (add a number)
-  --seeds 5                train five seeds; --seeds 1,2,7 or --seeds 3..7 chooses them. Several
-                           configs, CartPole-v1:ppo,dqn and 'CartPole-v1:*' are trained together
-  --jobs N                 runs at a time (default: one per CPU)
-  --stack                  train the seeds of a config as one program, or as N with --jobs N
-                           (default: one per CPU with at least four seeds each; on a GPU up to five
-                           with at least two). For small networks (docs/experiments.md)
-  --ablations FILE         also train each config with each overlay in this YAML list
-  --experiment NAME        name of the experiment, to continue it by the same command
-  --track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process
-                           of its own (gsolve track); repeatable
-  --backend NAME           local (default), ray, slurm, dstack or modal
-  --resources "cpus=4 memory=8 gpus=1 hours=2"
-                           what each run gets on a cluster, instead of the estimate
-  --sbatch "partition=gpu account=x"
-                           further options of sbatch
-  --detach                 run in the background; gsolve jobs lists, shows and cancels
-  --log-level LEVEL        show messages from debug, info (default), warning or error on
-  --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
-                           p pause, q save and stop, h help
-  -q, --quiet              print only the start, the result and the path
-  -h, --help               show this help; after a target, all of its fields
-
-fields that are mostly given as flags:
-  --init-from-run RUN/@best
-                           start from the weights of another run
-  --profile                print where the time went, and write trace.json, which opens
-                           in a browser (ui.perfetto.dev)
-
-examples:
-  gsolve train CartPole-v1:ppo
-  gsolve train CartPole-v1:ppo --max-env-steps 50_000 --seed 7 -q
-  gsolve train LunarLander-v3:ppo --n-envs 16 --policy-lr lin_0.001 --hidden-dims 128 128
-  gsolve train FrozenLake-v1:ppo --env-kwargs is_slippery=false
-  gsolve train --resume @last --max-env-steps 1e6
-  gsolve train CartPole-v1:ppo CartPole-v1:dqn --seeds 5 --jobs 2
-
-gsolve list shows all configs."""
-
-
-HIDDEN = """
---override KEY=VALUE     of the system that users migrate from, as are the following; repeatable
---config-id NAME         the target; repeatable
---epoch @best|@last
---list-envs [FILTER]
---wandb-sweep
-"""
 # What `wandb agent` sets when it starts the program of a sweep, once per trial.
 AGENT_PARAMS, AGENT_RUN = "WANDB_SWEEP_PARAM_PATH", "WANDB_RUN_ID"
 MANY_FLAGS = ("seeds", "jobs", "stack", "ablations", "experiment", "backend", "detach")
@@ -123,7 +47,70 @@ def saves_at_sigterm(work: Work) -> Work:
     return run
 
 
-@field_verb(HELP, HIDDEN, target_help=True)
+@field_verb(
+    """
+usage: gsolve train <env>[:<variant>] [flags]
+       gsolve train path/to/config.yaml[:variant] [flags]
+       gsolve train CONFIG... --seeds 5 [--jobs N] [flags]
+       gsolve train --resume RUN|EXPERIMENT [flags]
+
+Train an agent, by PPO unless a variant or --algo-id says otherwise. Any field of the config is a
+flag, in kebab or snake case, with the same meaning as in the YAML. gsolve train CartPole-v1:ppo
+--help shows every field with its value there.
+
+--FIELD VALUE...         set a field: --policy-lr 1e-3, --hidden-dims 64 64,
+                         --policy-lr "{start: 1e-3, end: 0}", --early-stop-on-eval-threshold null
+--no-FIELD               false, as a bare --FIELD is true: --normalize-obs
+--resume RUN             continue where a run stopped; further flags change its config.
+                         RUN/@best goes back to that checkpoint and removes the later ones
+--dev                    do not train: check in seconds that this config learns at all (finite
+                         gradients that reach every parameter, weights that change, losses that
+                         fall on the same data)
+--render                 open a window that shows the newest policy at play in up to 16 envs, in a
+                         process of its own
+--run-name NAME          name of the run's folder in it (default: config, time and four digits)
+--run-dir DIR            the run's folder, anywhere
+--if-exists WHAT         if that folder exists: error (default), resume (continue it, or say that
+                         it is finished), restart (archive it), new (add a number)
+--seeds 5                train five seeds; --seeds 1,2,7 or --seeds 3..7 chooses them. Several
+                         configs, CartPole-v1:ppo,dqn and 'CartPole-v1:*' are trained together
+--jobs N                 runs at a time (default: one per CPU)
+--stack                  train the seeds of a config as one program, or as N with --jobs N
+                         (default: one per CPU with at least four seeds each; on a GPU up to five
+                         with at least two). For small networks (docs/experiments.md)
+--ablations FILE         also train each config with each overlay in this YAML list
+--experiment NAME        name of the experiment, to continue it by the same command
+--track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process
+                         of its own (gsolve track); repeatable
+--detach                 run in the background; gsolve jobs lists, shows and cancels
+--no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
+                         p pause, q save and stop, h help
+-q, --quiet              print only the start, the result and the path
+--override KEY=VALUE     internal, as are the following: names of the reference; repeatable
+--config-id NAME         internal; repeatable
+--epoch @best|@last      internal
+--list-envs [FILTER]     internal
+--wandb-sweep            internal
+--env-kwargs --set --overlay --trust --runs-dir --backend --resources --sbatch --log-level
+
+fields that are mostly given as flags:
+  --init-from-run RUN/@best
+                           start from the weights of another run
+  --profile                print where the time went, and write trace.json, which opens
+                           in a browser (ui.perfetto.dev)
+
+examples:
+  gsolve train CartPole-v1:ppo
+  gsolve train CartPole-v1:ppo --max-env-steps 50_000 --seed 7 -q
+  gsolve train LunarLander-v3:ppo --n-envs 16 --policy-lr lin_0.001 --hidden-dims 128 128
+  gsolve train FrozenLake-v1:ppo --env-kwargs is_slippery=false
+  gsolve train --resume @last --max-env-steps 1e6
+  gsolve train CartPole-v1:ppo CartPole-v1:dqn --seeds 5 --jobs 2
+
+gsolve list shows all configs.
+""",
+    target_help=True,
+)
 @saves_at_sigterm
 def run_command(args: Args) -> int:
     """Find out which of the forms of the command is meant, and do that."""
