@@ -138,11 +138,8 @@ def _numbered(name: str, n: int) -> list[str]:
 
 def _bounds(component: Component) -> tuple[float | None, float | None]:
     if component.range is not None:
-        low, high = component.range
-        return (
-            low if isinstance(low, int | float) else None,
-            high if isinstance(high, int | float) else None,
-        )
+        low, high = (end if isinstance(end, int | float) else None for end in component.range)
+        return low, high
     values = component.values
     if isinstance(values, int):
         return 0.0, float(values - 1)

@@ -59,17 +59,11 @@ class NoisyPolicy(Policy):
         if self.state_noise is not None:
             self.state_noise.begin_rollout()
 
-    def _explored(self, obs: ActObs) -> np.ndarray:
-        """The actor's outputs, for exploration."""
-        found = self.explorer(obs)
+    def _outputs(self, obs: ActObs, explores: bool) -> np.ndarray:
+        """The actor's outputs: in C, if possible; for greedy actions once exploration is."""
+        in_c = explores or self.explorer.mode == "compiled"
+        found = self.explorer(obs) if in_c else None
         outputs: np.ndarray = self._infer(obs) if found is None else found[0]
-        return outputs
-
-    def _exploited(self, obs: ActObs) -> np.ndarray:
-        """The same for greedy actions: in C once exploration is."""
-        if self.explorer.mode == "compiled":
-            return self._explored(obs)
-        outputs: np.ndarray = self._infer(obs)
         return outputs
 
     @torch.no_grad()
@@ -95,7 +89,7 @@ class SoftPolicy(NoisyPolicy):
             outputs, latent = self._infer_latent(obs)
             noise, carry = self.state_noise(latent, carry, self.rng)
             return Acted(np.tanh(outputs[:, : noise.shape[1]] + noise), carry)
-        outputs = mask_outputs(self._explored(obs), mask)
+        outputs = mask_outputs(self._outputs(obs, explores=True), mask)
         if isinstance(self.actions, DiscreteActions):
             noise, carry = self.noise.exponential(carry, is_first, self.rng)
             return Acted(gumbel_max(outputs, noise), carry)
@@ -105,7 +99,7 @@ class SoftPolicy(NoisyPolicy):
         return Acted(np.tanh(mean + std * noise), carry)
 
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
-        outputs = mask_outputs(self._exploited(obs), mask)
+        outputs = mask_outputs(self._outputs(obs, explores=False), mask)
         if isinstance(self.actions, DiscreteActions):
             return Acted(outputs.argmax(axis=1), carry)
         return Acted(np.tanh(outputs[:, : outputs.shape[1] // 2]), carry)
@@ -142,11 +136,12 @@ class DeterministicPolicy(NoisyPolicy):
         self.noise_std = state["noise_std"]
 
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
-        return Acted(np.tanh(self._exploited(obs)), carry)
+        return Acted(np.tanh(self._outputs(obs, explores=False)), carry)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         noise, carry = self.noise.normal(carry, is_first, self.noise_std, self.noise_std, self.rng)
-        return Acted(np.clip(np.tanh(self._explored(obs)) + noise, -1.0, 1.0), carry)
+        best = np.tanh(self._outputs(obs, explores=True))
+        return Acted(np.clip(best + noise, -1.0, 1.0), carry)
 
     def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
         best = np.tanh(self._infer(obs))

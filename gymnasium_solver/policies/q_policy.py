@@ -43,26 +43,29 @@ class QPolicy(Policy):
         self.epsilon, self.temperature = state["epsilon"], state["temperature"]
 
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
-        q, carry = self._acting(obs, carry, is_first, compiled=self.explorer.mode == "compiled")
+        # In C once exploration is: an agent that never explores compiles nothing.
+        q, carry = self._values(obs, carry, is_first, compiled=self.explorer.mode == "compiled")
         return Acted(legal(q, mask).argmax(axis=1), carry)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         if self.exploration == "noisy":
             noise = self.net.q.row_noise(obs_len(obs), self.rng)
-            q, carry = self._run(self._infer_noisy, obs, carry, is_first, noise)
+            q, carry = self._values(obs, carry, is_first, noise)
             return Acted(legal(q, mask).argmax(axis=1), carry)
-        q, carry = self._acting(obs, carry, is_first, compiled=True)
+        q, carry = self._values(obs, carry, is_first, compiled=True)
         return Acted(self._explore(legal(q, mask), mask), carry)
 
-    def _acting(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray, compiled: bool
+    def _values(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, *noise: Any, compiled: bool = False
     ) -> tuple[np.ndarray, Carry]:
-        """Values [N, A] and the new carry; `compiled`: in C, if possible. Greedy actions are
-        computed in C once exploration is: an agent that never explores compiles nothing."""
+        """Values [N, A] and the new carry; `compiled`: in C, if possible."""
         given = [obs, carry["core"], is_first] if self.has_memory else [obs]
         found = self.explorer(*given) if compiled else None
         if found is None:
-            return self._q_values(obs, carry, is_first)
+            if not noise:
+                self.net.q.resample(None)  # remove the noise that an update left in noisy layers
+            outputs = (self._infer_noisy if noise else self._infer)(*given, *noise)
+            found = outputs if self.has_memory else [outputs]
         q, *core = found
         return q, {"core": core[0]} if core else carry
 
@@ -75,10 +78,10 @@ class QPolicy(Policy):
         return self.net.q.core is not None
 
     def _remember(self, obs: ActObs, carry: Carry, is_first: np.ndarray) -> Carry:
-        return self._q_values(obs, carry, is_first)[1]
+        return self._values(obs, carry, is_first)[1]
 
     def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
-        q, _ = self._q_values(obs, carry, is_first)
+        q, _ = self._values(obs, carry, is_first)
         return Outlook(q_values=q, value=legal(q, mask).max(axis=1))
 
     def _explore(self, q: np.ndarray, mask: Mask) -> np.ndarray:
@@ -95,21 +98,6 @@ class QPolicy(Policy):
         if not explores.any():
             return best
         return np.where(explores, self.actions.uniform(len(best), self.rng, mask), best)
-
-    def _q_values(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray
-    ) -> tuple[np.ndarray, Carry]:
-        self.net.q.resample(None)  # remove the noise that an update left in the noisy layers
-        return self._run(self._infer, obs, carry, is_first)
-
-    def _run(
-        self, infer: Inference, obs: ActObs, carry: Carry, is_first: np.ndarray, *noise: Any
-    ) -> tuple[np.ndarray, Carry]:
-        """Values [N, A] and the new carry."""
-        if self.net.q.core is None:
-            return infer(obs, *noise), carry
-        q, core = infer(obs, carry["core"], is_first, *noise)
-        return q, {"core": core}
 
 
 def legal(q: np.ndarray, mask: Mask) -> np.ndarray:

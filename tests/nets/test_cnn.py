@@ -359,7 +359,7 @@ def test_action_values_act_as_they_learn(noisy: bool) -> None:
     obs = draw(5, space)
     with torch.no_grad():
         expected = net(torch.from_numpy(obs)).numpy()
-    found, _ = policy._q_values(obs, {}, np.zeros(len(obs), bool))
+    found, _ = policy._values(obs, {}, np.zeros(len(obs), bool))
     np.testing.assert_allclose(found, expected, atol=1e-5)
     if noisy:  # every env explores by a noise of its own
         same = np.repeat(obs[:1], 2, axis=0)

@@ -175,7 +175,7 @@ def test_acting_in_numpy_equals_the_torch_net_without_noise(options: dict[str, A
     with torch.no_grad():
         expected = net.head.value(net(torch.from_numpy(obs)))
     net.q.resample(np.random.default_rng(1))  # what an update leaves behind
-    found, _ = policy._q_values(obs, {}, np.zeros(len(obs), bool))
+    found, _ = policy._values(obs, {}, np.zeros(len(obs), bool))
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     assert policy._infer._program is not None, "recorded"
 
