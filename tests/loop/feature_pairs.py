@@ -155,6 +155,7 @@ REAL_ONLY = ("td3", "ddpg", "crossq")
 REAL_PLACES = ("pendulum", "real actions")
 PROBES = tuple(place for place in PLACES if PLACES[place]["env_id"].startswith("Probe/"))
 MIXED_PLACES = ("choices", "bits", "dict actions")
+DISCRETE_PLACES = tuple(place for place in PLACES if place not in (*REAL_PLACES, *MIXED_PLACES))
 CORES, HEADS = tuple(SWITCHES["core"]), tuple(SWITCHES["head"])
 REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (DISCRETE_ONLY, (*REAL_PLACES, *MIXED_PLACES)),
@@ -163,8 +164,8 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("bc",), ("curriculum", "frame stack", "task names", *SWITCHES["intrinsic"])),
     (("sync", "async", "envpool", "frame skip"), PROBES),
     (("vector",), ("pendulum", "frozen lake", "frame skip")),
-    (("sde", "squashed"), tuple(place for place in PLACES if place not in REAL_PLACES)),
-    (("static obs",), ("cartpole",)),
+    (("sde",), (*DISCRETE_PLACES, *MIXED_PLACES)),
+    (("squashed",), (*DISCRETE_PLACES, "choices", "bits")),
     (("ppo", "a2c"), ("c51",)),
     (("reinforce",), ("value baseline",), ("c51",)),
     (("popart",), HEADS),
@@ -174,7 +175,7 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("sil",), CORES),
     (("dqn",), CORES, (*HEADS, "her", "combined")),
     (("her",), (*SWITCHES["intrinsic"], *(place for place in PLACES if place != "goals"))),
-    (REAL_ONLY, tuple(place for place in PLACES if place not in REAL_PLACES)),
+    (REAL_ONLY, (*DISCRETE_PLACES, *MIXED_PLACES)),
 ]
 """Groups of names: one of each cannot be together in a config."""
 NOT_TOGETHER = {frozenset(names) for groups in REFUSED for names in product(*groups)}

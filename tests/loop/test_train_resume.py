@@ -68,7 +68,14 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "rloo": ("CartPole-v1", {"baseline": "rloo", "group_size": 3, "n_envs": 6}),
     "switches": (
         "CartPole-v1",
-        {"dual_clip": 3.0, "normalize_values": True, "adaptive_kl": 0.001, "n_epochs": 3},
+        {
+            "dual_clip": 3.0,
+            "normalize_values": True,
+            "adaptive_kl": 0.001,
+            "normalize_advantages": "percentile",
+            "recompute_advantages": True,
+            "n_epochs": 3,
+        },
     ),
     "memory in parts": ("Probe/MemoryParts-v0", {**GRU, "sequence_length": 4}),
     "r2d2": (
@@ -103,6 +110,12 @@ ALGOS: dict[str, tuple[str, ...]] = {
     "crossq": ("continuous", "normalised"),
     "dqn": DQN_ONLY,
 }
+IMAGE: dict[str, Any] = {
+    "env_kwargs": {"shape": [2, 12, 12]},
+    "cnn_channels": [4, 4, 4],
+    "cnn_hidden_dims": [8],
+    "n_threads": 1,
+}
 NETS = ("branches", "listed layers", "optimiser of torch", "sde", "sde with memory")
 CASES |= {
     "branches": (
@@ -110,6 +123,8 @@ CASES |= {
         {"output_dims": [8], "embedding_dim": 4, "input_dims": [6]},
     ),
     "listed layers": ("CartPole-v1", {"layers": ALL_LAYERS}),
+    "image": ("Probe/Image-v0", IMAGE),
+    "normalised image": ("Probe/Image-v0", {**IMAGE, "normalize_obs": "rolling"}),
     "optimiser of torch": (
         "CartPole-v1",
         {"optimizer": "NAdam", "optimizer_kwargs": {"betas": [0.9, 0.99]}},
@@ -121,14 +136,17 @@ CASES |= {
         for dist in ("beta", "squashed", "multivariate")
     },
 }
-ALGOS["ppo"] += (*NETS, "beta", "squashed", "multivariate")
-ALGOS["dqn"] += ("listed layers", "optimiser of torch")
+ALGOS["ppo"] += (*NETS, "beta", "squashed", "multivariate", "image", "normalised image")
+ALGOS["dqn"] += ("listed layers", "optimiser of torch", "image")
+ALGOS["pqn"] += ("image",)
 ALGOS["a2c"] += ("sde",)
-ALGOS["sac"] += ("sde",)
+ALGOS["sac"] += ("sde", "image")
 CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 ENGINES = ("envpool", "vector", "sync", "async", "own", "continuous")
-SEEDED = [pair for pair in PAIRS if pair[0] in (*ENGINES, "normalised", "discrete normalised")]
+SEEDED = [
+    pair for pair in PAIRS if pair[0] in (*ENGINES, "normalised", "discrete normalised", "image")
+]
 
 
 @pytest.mark.parametrize("pair", sampled(SEEDED, 8, "-".join))

@@ -88,34 +88,6 @@ def assert_same_weights(a: Any, b: Any) -> None:
         assert torch.equal(value, b.net.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
-@pytest.mark.parametrize("action_space", [DISCRETE, BOX], ids=["discrete", "box"])
-@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
-def test_a_loaded_learner_goes_on_exactly(algo_id: str, action_space: Any, optimizer: str) -> None:
-    fields: dict[str, Any] = {
-        "optimizer": optimizer,
-        "normalize_obs": "rolling",
-        "normalize_reward": True,
-        "batch_size": 7,
-    }
-    one = agent_for(algo_id, action_space, **fields)
-    one.update(random_rollout(action_space, 1), 24, 100)
-    tensors, extra = one.state()
-    saved = {
-        file: {name: value.numpy().copy() for name, value in named.items()}
-        for file, named in tensors.items()
-    }
-    two = agent_for(algo_id, action_space, seed=99, **fields)
-    two.load_state(saved, json.loads(json.dumps(extra)))
-    assert_same_weights(one, two)
-    obs = np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32)
-    for _ in range(2):
-        metrics = [a.update(random_rollout(action_space, 2), 48, 100) for a in (one, two)]
-        assert metrics[0] == pytest.approx(metrics[1], rel=0, abs=0, nan_ok=True)
-        assert_same_weights(one, two)
-        np.testing.assert_array_equal(sampled(one, obs), sampled(two, obs))
-
-
 def test_seeds_decide_weights_and_draws() -> None:
     same, again, other = (agent_for("ppo", seed=seed) for seed in (3, 3, 4))
     assert_same_weights(same, again)
@@ -352,32 +324,3 @@ def test_the_mode_of_a_gradient_is_saved_and_resumed() -> None:
     assert two.descent.mode == "torch"
     assert two.update_mode == "plain torch"
     assert two.n_updates == 2
-
-
-@pytest.mark.parametrize("kind", ["gru", "lstm", "rnn"])
-@pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
-def test_a_recurrent_learner_goes_on_exactly(algo_id: str, kind: str) -> None:
-    fields: dict[str, Any] = {"recurrent": kind, "recurrent_dim": 5, "batch_size": 12}
-    if algo_id == "reinforce":
-        fields["policy_targets"] = "advantages"
-
-    def rollout(agent: Any, seed: int) -> Rollout:
-        rows = random_rollout(DISCRETE, seed)
-        carry = agent.policy.initial_carry(N_ENVS)
-        rows.carry = {name: np.zeros((N_STEPS + 1, *part.shape)) for name, part in carry.items()}
-        rows.carry = {name: part.astype(np.float32) for name, part in rows.carry.items()}
-        assert rows.outputs is not None
-        for t in range(N_STEPS):
-            rows.carry["core"][t] = carry["core"]
-            step = agent.policy.sample(array_of(rows)[t], carry, rows.is_first[t])
-            carry, rows.outputs[t], rows.actions[t] = step.carry, step.outputs, step.actions
-        rows.carry["core"][N_STEPS] = carry["core"]
-        return rows
-
-    one, two = agent_for(algo_id, **fields), agent_for(algo_id, seed=5, **fields)
-    one.update(rollout(one, 1), 24, 100)
-    tensors, extra = one.state()
-    two.load_state(tensors, json.loads(json.dumps(extra)))
-    ours, theirs = (agent.update(rollout(agent, 2), 48, 100) for agent in (one, two))
-    assert ours == pytest.approx(theirs, rel=0, abs=0, nan_ok=True)
-    assert_same_weights(one, two)
