@@ -132,11 +132,11 @@ def _beneath_pure(env: VectorEnv) -> VectorEnv:
 
 def _inside_engine(config: Config) -> list[str]:
     """Wrappers that the engine itself carries out and an agent cannot do without."""
-    needs = lower(config.env_wrappers)[0]
-    names = [single.name for single in needs.singles if _effect(single.name) != "none"]
+    request, _ = lower(config.env_wrappers)
+    names = [single.name for single in request.singles if _effect(single.name) != "none"]
     family = family_of(config.env_id)
     has_options = family is not None and family.has_frame_options
-    skips = needs.frame_skip is not None or (config.frame_skip or 1) > 1
+    skips = request.frame_skip is not None or (config.frame_skip or 1) > 1
     return [*names, "frame_skip"] if skips and not has_options else names
 
 

@@ -99,11 +99,8 @@ def make_vector_env(
         kwargs |= given
     else:
         wrappers = with_frame_options(env_id, wrappers, given)
-    needs, around = lower(wrappers, max_episode_steps)
-    render_mode = "rgb_array" if needs.draws else render_mode
-    request = EnvRequest(
-        env_id, n_envs, kwargs, vectorization_mode, render_mode, needs, timeout_s=timeout_s
-    )
+    asked = vectorization_mode, render_mode, timeout_s, max_episode_steps
+    request, around = lower(wrappers, EnvRequest(env_id, n_envs, kwargs, *asked))
     began_s = time.perf_counter()
     env = _make_engine(request) if family is None else _make_family(family, request)
     took_s = time.perf_counter() - began_s
@@ -194,15 +191,15 @@ def check_env_id(env_id: str) -> None:
 
 def _make_engine(request: EnvRequest) -> VectorEnv:
     """An env of Gymnasium or EnvPool."""
-    env_id, mode, needs = request.env_id, request.mode, request.needs
+    env_id, mode = request.env_id, request.mode
     choice = choose_engine(request) if mode == "auto" else Choice(mode, ASKED_FOR)
     mode = choice.mode
-    if needs.singles and mode in ("envpool", "vector"):
+    if request.singles and mode in ("envpool", "vector"):
         raise EnvError(
-            f"{env_id}: {needs.singles[0].name} wraps single environments, which the {mode} engine "
-            "does not give. Use vectorization_mode auto, sync or async."
+            f"{env_id}: {request.singles[0].name} wraps single environments, which the {mode} "
+            "engine does not give. Use vectorization_mode auto, sync or async."
         )
-    if needs.frame_skip and mode == "vector":
+    if request.frame_skip and mode == "vector":
         raise EnvError(
             f"{env_id}: its vectorised class cannot skip frames (frame_skip, FrameSkipWrapper). "
             "Use vectorization_mode auto."
@@ -216,7 +213,7 @@ def _make_engine(request: EnvRequest) -> VectorEnv:
     try:
         engine = GymnasiumEngine(replace(request, mode=mode), choice.reason)
     except EnvError as error:
-        if choice.reason != ASKED_FOR and not needs.singles and ":" not in env_id:
+        if choice.reason != ASKED_FOR and not request.singles and ":" not in env_id:
             # Why this engine was chosen: the real mistake may be what ruled out EnvPool.
             error.args = (f"{error} ({choice.reason})",)
         raise
@@ -236,22 +233,22 @@ def _make_pool(request: EnvRequest, reason: str) -> VectorEnv:
 
 def _make_family(family: Family, request: EnvRequest) -> VectorEnv:
     """An env of a family that steps its copies itself."""
-    env_id, needs = request.env_id, request.needs
+    env_id = request.env_id
     if request.mode not in family.modes:
         raise EnvError(
             f"{env_id} has no {request.mode} engine. Use vectorization_mode "
             f"{' or '.join(family.modes)}."
         )
-    if needs.singles:
+    if request.singles:
         instead = "Remove it"
         if family.has_frame_options:
             instead = f"Its own options do what such wrappers do: {', '.join(FRAME_OPTIONS[1:])}"
         raise EnvError(
-            f"{env_id} steps its copies itself, so {needs.singles[0].name} cannot wrap single "
+            f"{env_id} steps its copies itself, so {request.singles[0].name} cannot wrap single "
             f"environments. {instead}, or use a wrapper of batches (docs/wrappers.md)."
         )
-    low, high = needs.frame_skip or (1, 1)
-    if needs.frame_skip is not None and not family.holds_actions:
+    low, high = request.frame_skip or (1, 1)
+    if request.frame_skip is not None and not family.holds_actions:
         if family.has_frame_options:
             raise EnvError(f"{env_id}: set the field frame_skip instead of FrameSkipWrapper.")
         raise EnvError(f"{env_id} cannot skip frames. Leave out frame_skip and FrameSkipWrapper.")
@@ -288,11 +285,12 @@ class Choice:
 def choose_engine(request: EnvRequest) -> Choice:
     """The engine `auto` takes: the measured exceptions, EnvPool, the env's own vectorised class,
     sync. Never async, which is slower than sync for all but slow environments."""
-    env_id, needs = request.env_id, request.needs
+    env_id = request.env_id
     entry = registry_entry(env_id)
-    if needs.singles:
-        return _with_single_envs(env_id, entry, ", ".join(single.name for single in needs.singles))
-    if env_id in VECTOR_IS_FASTEST and request.render_mode is None and not needs.frame_skip:
+    if request.singles:
+        names = ", ".join(single.name for single in request.singles)
+        return _with_single_envs(env_id, entry, names)
+    if env_id in VECTOR_IS_FASTEST and request.render_mode is None and not request.frame_skip:
         if request.n_envs == 1:
             return Choice("sync", "a single env of this kind is fastest without batching")
         return Choice("vector", "Gymnasium's vectorised class is the fastest for this env")
@@ -300,7 +298,7 @@ def choose_engine(request: EnvRequest) -> Choice:
 
     try:
         translate(env_id, request.env_kwargs)
-        if needs.draws and entry is not None and suite_of(entry.entry_point) == "toy_text":
+        if request.draws and entry is not None and suite_of(entry.entry_point) == "toy_text":
             raise Unsupported(f"EnvPool does not draw {env_id}")
         return Choice("envpool", "EnvPool has this env")
     except Unsupported as error:
@@ -310,9 +308,9 @@ def choose_engine(request: EnvRequest) -> Choice:
     twin = pool_twin(env_id)
     faster = "EnvPool has this environment too and steps it much faster: use"
     notes = () if twin is None else (f"{faster} {twin} for {env_id}",)
-    if entry.vector_entry_point is not None and not needs.frame_skip:
+    if entry.vector_entry_point is not None and not request.frame_skip:
         return Choice("vector", f"{why}; the env has a vectorised class", notes)
-    if needs.frame_skip:
+    if request.frame_skip:
         why += "; its vectorised class cannot skip frames" if entry.vector_entry_point else ""
     return Choice("sync", f"{why}; {ONE_BY_ONE}", notes)
 

@@ -35,19 +35,6 @@ class SingleWrapper:
 
 
 @dataclass(frozen=True)
-class EngineNeeds:
-    """What wrappers ask of the engine beneath them."""
-
-    max_episode_steps: int | None = None
-    frame_skip: tuple[int, int] | None = None
-    """Fewest and most frames that an action is held for."""
-    draws: bool = False
-    """The observations are rendered frames."""
-    singles: tuple[SingleWrapper, ...] = ()
-    """Wrappers around each environment, innermost first."""
-
-
-@dataclass(frozen=True)
 class EnvRequest:
     """What an engine is to make."""
 
@@ -58,13 +45,15 @@ class EnvRequest:
     """Value of vectorization_mode."""
     render_mode: str | None = None
     """rgb_array, where `render` must work."""
-    needs: EngineNeeds = field(default_factory=EngineNeeds)
     timeout_s: float | None = ANSWER_WITHIN_S
     """How long `async` waits for an answer."""
-
-    @property
-    def max_episode_steps(self) -> int | None:
-        return self.needs.max_episode_steps
+    max_episode_steps: int | None = None
+    frame_skip: tuple[int, int] | None = None
+    """Fewest and most frames that an action is held for."""
+    draws: bool = False
+    """The observations are rendered frames."""
+    singles: tuple[SingleWrapper, ...] = ()
+    """Wrappers around each environment, innermost first."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +68,7 @@ class Family:
     has_frame_options: bool = False
     """Whether the env itself has frame_stack, frame_skip, grayscale_obs and resize_obs."""
     holds_actions: bool = False
-    """Whether the maker holds an action for a fixed number of frames (`needs.frame_skip`)."""
+    """Whether the maker holds an action for a fixed number of frames (`EnvRequest.frame_skip`)."""
     eval_envs: EvalEnvs = "many"
     closes_between_evals: bool = False
     """Whether evaluation copies are too heavy to be kept open during training."""

@@ -209,7 +209,7 @@ class EnvPoolEngine(Engine):
         self._pool: Any = None
         self._cut = np.zeros(n_envs, np.bool_)
         self._n_cut = 0
-        self._skip, self._rng = request.needs.frame_skip, skip_generator(0)
+        self._skip, self._rng = request.frame_skip, skip_generator(0)
 
     def _locate(self, keys: list[str]) -> None:
         """Where the parts of a step lie in the list that `_recv` returns."""

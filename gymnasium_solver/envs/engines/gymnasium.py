@@ -28,7 +28,7 @@ from gymnasium_solver.envs.engines.single_envs import (
 )
 from gymnasium_solver.envs.env_bugs import env_bug, one_line
 from gymnasium_solver.envs.goals import goal_functions_of
-from gymnasium_solver.envs.spec import EngineNeeds, EnvRequest, EnvSpec, registry_entry, suite_of
+from gymnasium_solver.envs.spec import EnvRequest, EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
 from gymnasium_solver.envs.vector import RAW_REWARD, Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.wrapping import FrameSkipEnv
@@ -252,17 +252,17 @@ class Scored(gymnasium.Wrapper[Any, Any, Any, Any]):
         return obs, reward, terminated, truncated, {**info, RAW_REWARD: self._raw.total}
 
 
-def _wrapped(env: gymnasium.Env, env_id: str, needs: EngineNeeds) -> gymnasium.Env:
+def _wrapped(env: gymnasium.Env, request: EnvRequest) -> gymnasium.Env:
     """A single env with its wrappers."""
-    raw = RawReward(env) if needs.singles else None
+    raw = RawReward(env) if request.singles else None
     env = raw or env
-    if needs.frame_skip:
-        env = FrameSkipEnv(env, *needs.frame_skip)
-    for single in needs.singles:
+    if request.frame_skip:
+        env = FrameSkipEnv(env, *request.frame_skip)
+    for single in request.singles:
         try:
             env = single.apply(env)
         except Exception as error:
-            raise env_bug(f"{env_id}: wrapper {single.name}:", error) from error
+            raise env_bug(f"{request.env_id}: wrapper {single.name}:", error) from error
     return env if raw is None else Scored(env, raw)
 
 
@@ -271,7 +271,7 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> Made:
     spec = registry_entry(env_id) or env_id
 
     def make() -> gymnasium.Env:
-        return _wrapped(gymnasium.make(spec, **kwargs), env_id, request.needs)
+        return _wrapped(gymnasium.make(spec, **kwargs), request)
 
     def make_adapted() -> gymnasium.Env:
         return adapted(make(), env_id)

@@ -54,7 +54,7 @@ class JaxEngine(Engine):
         spec = EnvSpec(request.env_id, "jax", why, limit, suite=suite)
         self._read = flatten_space(functions.observation, spec.env_id)
         super().__init__(n_envs, self._read.space, functions.action, spec)
-        frame_skip, _ = request.needs.frame_skip or (1, 1)
+        frame_skip, _ = request.frame_skip or (1, 1)
         if frame_skip > 1:
             functions = functions._replace(step=_held(functions.step, frame_skip))
         self._most_steps = None if limit is None else -(-limit // frame_skip)

@@ -57,7 +57,7 @@ def make_atari(request: EnvRequest) -> VectorEnv:
             f"{env_id}: EnvPool always takes the maximum of two frames. For max_pool false use "
             "vectorization_mode auto or vector (ale-py)."
         )
-    request = replace(request, needs=replace(request.needs, max_episode_steps=limit))
+    request = replace(request, max_episode_steps=limit)
     return AtariRules(AtariPool(request, options), options)
 
 

@@ -1,6 +1,6 @@
 """Puts the wrappers that a config names around an env, and checks and lists them.
 
-    needs, rest = lower(config.env_wrappers)         # what the engine does itself
+    request, rest = lower(config.env_wrappers, request)     # with what the engine does itself
     env = wrap(env, rest)
 
 An engine cuts episodes and skips frames itself: by `FrameSkipEnv`, around each env of Gymnasium's
@@ -11,7 +11,7 @@ the next episode is touched.
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Self, SupportsFloat
@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs import wrappers
-from gymnasium_solver.envs.spec import EngineNeeds, SingleWrapper
+from gymnasium_solver.envs.spec import EnvRequest, SingleWrapper
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.options import (
     constructor_values,
@@ -68,13 +68,14 @@ class Named:
 
 
 def lower(
-    specs: Sequence[Spec], max_episode_steps: int | None = None
-) -> tuple[EngineNeeds, list[Named]]:
-    """What the engine has to do, and the wrappers that go around it.
+    specs: Sequence[Spec], request: EnvRequest | None = None
+) -> tuple[EnvRequest, list[Named]]:
+    """The request with what the engine has to do, and the wrappers that go around it.
 
     Of time limits the smallest holds, wherever it stands. Frames are skipped inside the engine, so
     that an env which ends within a skip waits there for the others; so nothing may lie beneath."""
-    limits = [] if max_episode_steps is None else [max_episode_steps]
+    request = request or EnvRequest("", 1)
+    limits = [] if request.max_episode_steps is None else [request.max_episode_steps]
     for limit in limits:
         if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
             raise EnvError(f"max_episode_steps must be an int >= 1 (or null), got {limit!r}.")
@@ -104,7 +105,10 @@ def lower(
             )
         else:
             skip = FrameSkip(None, **named.options()).range
-    return EngineNeeds(min(limits, default=None), skip, draws, tuple(singles)), rest
+    asked: dict[str, Any] = {"max_episode_steps": min(limits, default=None), "frame_skip": skip}
+    asked |= {"draws": draws, "singles": tuple(singles)}
+    render_mode = "rgb_array" if draws else request.render_mode
+    return replace(request, render_mode=render_mode, **asked), rest
 
 
 def with_frame_options(
