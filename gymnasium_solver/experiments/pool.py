@@ -192,8 +192,9 @@ class Pool:
 
     def _is_running(self, task: Task) -> bool:
         """Whether a process trains it, possibly another one: `gsolve train --resume` by hand."""
-        is_attended = any(is_alive_here(meta_of(run)) for run in task.runs)
-        return self.backend.is_running(task.folder) or is_attended
+        if self.backend.is_running(task.folder):
+            return True
+        return any(is_alive_here(meta_of(run)) for run in task.runs)
 
     def _start(self, task: Task) -> None:
         task.state = RUNNING
