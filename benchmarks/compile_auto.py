@@ -41,7 +41,8 @@ def taken(steps: int, form: str, cache: Path) -> Taken:
         before, start = os.times(), time.perf_counter()
         done = subprocess.run(command, env=env, check=False, capture_output=True, text=True)
         wall_s, after = time.perf_counter() - start, os.times()
-    if done.returncode not in (0, 1):
+        is_finished = bool(list(Path(runs).glob("*/report.md")))
+    if done.returncode not in (0, 1) or not is_finished:
         sys.exit(f"{' '.join(command)}: exit {done.returncode}\n{done.stderr}")
     own = after.children_user + after.children_system
     return Taken(wall_s, own - before.children_user - before.children_system)

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gymnasium_solver import tree
-from gymnasium_solver.fast.forward import Inference
-from gymnasium_solver.fast.recorded import LossGradient, eager, is_close
+from gymnasium_solver.fast.forward import Inference, are_close
+from gymnasium_solver.fast.recorded import LossGradient, eager
 
 # Gradients in one program on a CPU: of fewer learners, calls cost as much as they save; of more,
 # arithmetic outweighs the calls.
@@ -187,48 +187,61 @@ class _StackedGradient:
 GradientItem = tuple[LossGradient, Any, Sequence[float]]
 
 
-class Gradients:
-    """Joint work of lanes: gradients of the same loss, each with its own weights and batch."""
+class _Joint:
+    """Joint work of lanes: one program for items (what computes it alone, its arguments), if its
+    first results are those of an item alone."""
 
     def __init__(self) -> None:
-        self.programs: dict[tuple[str, int], _StackedGradient | None] = {}
+        self.programs: dict[tuple[str, int], Any] = {}
 
-    def key(self, item: GradientItem) -> Hashable:
-        gradient, batch, _ = item
-        return gradient.name, _shapes(batch)
+    def key(self, item: Any) -> Hashable:
+        return item[0].name, _shapes(item[1])
+
+    def _of(self, items: Sequence[Any]) -> list[Any]:
+        key = items[0][0].name, len(items)
+        if key not in self.programs:
+            self.programs[key] = None
+            try:
+                program = self._program(items)
+                results: list[Any] = program(items)
+                if self._is_right(program, items, results[0]):
+                    self.programs[key] = program
+                    return results
+            except (RuntimeError, TypeError, ValueError, AssertionError):
+                pass  # it cannot be stacked: each computes its own
+        program = self.programs[key]
+        return [one.alone(*given) for one, *given in items] if program is None else program(items)
+
+    def _program(self, items: Sequence[Any]) -> Any:
+        raise NotImplementedError
+
+    def _is_right(self, program: Any, items: Sequence[Any], found: Any) -> bool:
+        raise NotImplementedError
+
+
+class Gradients(_Joint):
+    """Joint work of lanes: gradients of the same loss, each with its own weights and batch."""
 
     def __call__(self, items: Sequence[GradientItem]) -> list[list[Tensor]]:
         sizes = range(2, len(items) + 1) if items[0][0].params[0].is_cuda else CPU_STACK
         if len(items) < sizes.start:
-            return [g.alone(b, c) for g, b, c in items]
+            return [one.alone(*given) for one, *given in items]
         parts = _chunks(items, max(sizes))
         return [result for part in parts for result in self._of(part)]
 
-    def _of(self, items: Sequence[GradientItem]) -> list[list[Tensor]]:
-        key = items[0][0].name, len(items)
-        if key not in self.programs:
-            self.programs[key], results = _first(items)
-            return results
-        program = self.programs.get(key)
-        return [g.alone(b, c) for g, b, c in items] if program is None else program(items)
+    def _program(self, items: Sequence[GradientItem]) -> _StackedGradient:
+        return _StackedGradient(items[0][0], len(items[0][2]), len(items))
 
-
-def _first(items: Sequence[GradientItem]) -> tuple[_StackedGradient | None, list[list[Tensor]]]:
-    """The program for these learners and its first results, compared with a learner alone; None
-    if the loss cannot be stacked: then each learner computes its own."""
-    (gradient, batch, coefficients), *_ = items
-    try:
-        program = _StackedGradient(gradient, len(coefficients), len(items))
-        results = program(items)
-    except (RuntimeError, TypeError, ValueError, AssertionError):
-        return None, [g.alone(b, c) for g, b, c in items]
-    expected = eager(gradient.loss, gradient.params, batch, coefficients)
-    agrees = all(is_close(a, b) for a, b in zip(results[0], expected, strict=True))
-    if not agrees or program.gradient.mode == "torch":
-        return None, [g.alone(b, c) for g, b, c in items]
-    for one, _, _ in items:
-        one.resume(program.gradient.mode)
-    return program, results
+    def _is_right(
+        self, program: _StackedGradient, items: Sequence[GradientItem], found: list[Tensor]
+    ) -> bool:
+        (one, batch, coefficients), *_ = items
+        expected = eager(one.loss, one.params, batch, coefficients)
+        if not are_close(found, expected) or program.gradient.mode == "torch":
+            return False
+        for gradient, _, _ in items:
+            gradient.resume(program.gradient.mode)
+        return True
 
 
 # -- acting -------------------------------------------------------------------------------------
@@ -247,10 +260,10 @@ class _StackedInference(nn.Module):
         self.weights = nn.Parameter(self._rows.places[0])
         for i, place in enumerate(self._rows.places[1:]):
             self.register_buffer(f"rows{i}", place)
-        self.infer = Inference(self._forward, self, record=one.records)
+        self.infer = Inference(self._stacked, self, record=one.records)
         self._found: dict[Inference, tuple[int, list[Tensor]]] = {}
 
-    def _forward(self, *inputs: Any) -> Any:
+    def _stacked(self, *inputs: Any) -> Any:
         leaves, structure = tree.flatten(inputs)
 
         def one(row: Tensor, buffers: Sequence[Tensor], *own: Tensor) -> Any:
@@ -263,7 +276,7 @@ class _StackedInference(nn.Module):
         outputs = stacked(self.weights, list(self.buffers()), *leaves)
         return outputs if isinstance(outputs, Tensor) else list(outputs)
 
-    def run(self, items: Sequence["InferenceItem"]) -> list[list[np.ndarray]]:
+    def forward(self, items: Sequence["InferenceItem"]) -> list[list[np.ndarray]]:
         self._rows.fill([self._tensors_of(one) for one, _ in items])
         structure = tree.structure_of(items[0][1])
         columns = zip(*(tree.leaves_of(inputs) for _, inputs in items), strict=True)
@@ -292,39 +305,15 @@ def _side_by_side(column: Sequence[Any]) -> Any:
 InferenceItem = tuple[Inference, tuple[Any, ...]]
 
 
-class Inferences:
+class Inferences(_Joint):
     """Joint work of lanes: forward passes of the same network, each with its own weights."""
 
-    def __init__(self) -> None:
-        self.programs: dict[tuple[str, int], _StackedInference | None] = {}
-
-    def key(self, item: InferenceItem) -> Hashable:
-        one, inputs = item
-        return one.name, _shapes(inputs)
-
     def __call__(self, items: Sequence[InferenceItem]) -> list[list[np.ndarray]]:
-        if len(items) == 1:
-            return [items[0][0].alone(items[0][1])]
-        key = items[0][0].name, len(items)
-        if key not in self.programs:
-            self.programs[key], results = _first_forward(items)
-            return results
-        program = self.programs[key]
-        return [one.alone(x) for one, x in items] if program is None else program.run(items)
+        return [items[0][0].alone(items[0][1])] if len(items) == 1 else self._of(items)
 
+    def _program(self, items: Sequence[InferenceItem]) -> _StackedInference:
+        return _StackedInference(items[0][0], len(items))
 
-def _first_forward(
-    items: Sequence[InferenceItem],
-) -> tuple[_StackedInference | None, list[list[np.ndarray]]]:
-    """The program for these networks and its first results, compared with one alone; None if the
-    network cannot be stacked."""
-    try:
-        program = _StackedInference(items[0][0], len(items))
-        results = program.run(items)
-    except (RuntimeError, TypeError, ValueError, AssertionError):
-        return None, [one.alone(inputs) for one, inputs in items]
-    one, inputs = items[0]
-    pairs = zip(results[0], one.alone(inputs), strict=True)
-    if not all(is_close(torch.as_tensor(a), torch.as_tensor(b)) for a, b in pairs):
-        return None, [one.alone(inputs) for one, inputs in items]
-    return program, results
+    def _is_right(self, program: Any, items: Sequence[InferenceItem], found: Any) -> bool:
+        one, inputs = items[0]
+        return are_close(found, one.alone(inputs))

@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gymnasium_solver.errors import Unsupported
 
@@ -180,8 +180,8 @@ def load_compiled(text: str, functions: Sequence[str] = ()) -> ctypes.CDLL:
     """The library of a generated text and of the functions that it calls, each of which may be in a
     file of its own: cached, or compiled now."""
     sources = [_text("runtime.h") + part for part in (text, *_shared_out(functions))]
-    name = _key(*sources, *(_text(file) for files, _ in OBJECTS.values() for file in files))
-    return _load(name, lambda folder, file: _compile_program(folder, file, sources))
+    name = f"{_key(*sources, *(unit.text for unit in _objects()))}.so"
+    return _load(name, lambda folder: _compile_program(folder / name, sources))
 
 
 def _shared_out(functions: Sequence[str]) -> list[str]:
@@ -196,17 +196,31 @@ def _shared_out(functions: Sequence[str]) -> list[str]:
 
 def load_file(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
     """The library of a C file that needs no other."""
-    return _load(*_single(source, flags))
+    unit = _library(source, flags)
+    return _load(unit.name, unit.make)
 
 
-Make = Callable[[Path, Path], None]
-"""Make a file in a folder."""
+class Unit(NamedTuple):
+    """A text that is compiled by itself, once per machine."""
+
+    name: str  # of the file that is made
+    text: str
+    flags: Sequence[str]
+
+    def make(self, folder: Path) -> Path:
+        file = folder / self.name
+        _made(file, lambda to: _cc(self.flags, self.text, to))
+        return file
 
 
-def _single(source: Path, flags: Sequence[str]) -> tuple[str, Make]:
-    compiler, text, options = _needed_compiler(), source.read_text(), [*flags, "-shared"]
-    name = _key(text, " ".join(options))
-    return name, lambda folder, file: _made(file, lambda to: _cc(compiler, options, text, to))
+def _library(source: Path, flags: Sequence[str]) -> Unit:
+    text, options = source.read_text(), [*flags, "-shared"]
+    return Unit(f"{_key(text, ' '.join(options))}.so", text, options)
+
+
+def _objects() -> list[Unit]:
+    texts = {name: "".join(map(_text, files)) for name, (files, _) in OBJECTS.items()}
+    return [Unit(f"{name}-{_key(text)}.o", text, OBJECTS[name][1]) for name, text in texts.items()]
 
 
 _started: list[subprocess.Popen[bytes]] = []
@@ -215,53 +229,28 @@ _started: list[subprocess.Popen[bytes]] = []
 def start_compiling() -> None:
     """Let another process compile what programs share, if it is not in the cache yet. A program
     that needs it waits for it (`_made`)."""
-    folder = cache_folder()
-    if _started or not can_compile() or all(_is_intact(folder / name) for name in _shared()):
+    if _started or not can_compile():
+        return
+    folder, shared = cache_folder(), [*_objects(), _library(*ROLLOUT)]
+    if all(_is_intact(folder / unit.name) for unit in shared):
         return
     command = [sys.executable, "-m", "gymnasium_solver.fast.native.build"]
     path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
-    none = subprocess.DEVNULL
+    env, none = os.environ | {"PYTHONPATH": path}, subprocess.DEVNULL
     try:
-        _started.append(
-            subprocess.Popen(
-                command, env=os.environ | {"PYTHONPATH": path}, stdin=none, stdout=none, stderr=none
-            )
-        )
+        process = subprocess.Popen(command, env=env, stdin=none, stdout=none, stderr=none)
+        _started.append(process)
     except OSError as error:
         log.info("nothing is compiled ahead: %s", error)
 
 
-def _shared() -> dict[str, Make]:
-    """The files that programs share, by name."""
-    compiler = _needed_compiler()
-    found: dict[str, Make] = {}
-    for name, (files, flags) in OBJECTS.items():
-        text = "".join(_text(file) for file in files)
-        found[f"{name}-{_key(text)}.o"] = partial(_make_object, compiler, flags, text)
-    library, make = _single(*ROLLOUT)
-    return found | {f"{library}.so": make}
-
-
-def _make_object(
-    compiler: tuple[str, ...], flags: Sequence[str], text: str, folder: Path, file: Path
-) -> None:
-    _made(file, lambda to: _cc(compiler, flags, text, to))
-
-
-def _needed_compiler() -> tuple[str, ...]:
-    compiler = find_compiler()
-    if compiler is None:
-        raise Unsupported("no C compiler")
-    return compiler
-
-
-def _load(name: str, make: Make) -> ctypes.CDLL:
-    """The library of this name: loaded before, from the cache, or made in a folder."""
+def _load(name: str, make: Callable[[Path], object]) -> ctypes.CDLL:
+    """The library in this file: loaded before, from the cache, or made in a folder."""
     if name not in _loaded:
         folder = _usable_folder()
-        file = folder / f"{name}.so"
+        file = folder / name
         if not _is_intact(file):
-            make(folder, file)
+            make(folder)
         try:
             _loaded[name] = ctypes.CDLL(str(file))
         except OSError as error:
@@ -274,25 +263,19 @@ def _key(*texts: str) -> str:
     return hashlib.sha256("\0".join([*texts, flags, machine()]).encode()).hexdigest()[:32]
 
 
-def _compile_program(folder: Path, file: Path, sources: Sequence[str]) -> None:
+def _compile_program(file: Path, sources: Sequence[str]) -> None:
     """Compile the parts of a program, and with them the objects that are not there yet; then
     link."""
-    compiler = _needed_compiler()
-    objects = {folder / name: make for name, make in _shared().items() if name.endswith(".o")}
+    objects = _objects()
     with (
         ThreadPoolExecutor(len(objects) + len(sources)) as pool,
-        tempfile.TemporaryDirectory(dir=folder, prefix="build-") as place,
+        tempfile.TemporaryDirectory(dir=file.parent, prefix="build-") as place,
     ):
+        shared = [pool.submit(unit.make, file.parent) for unit in objects]
         own = [Path(place) / f"part{i}.o" for i in range(len(sources))]
-        waiting = [
-            pool.submit(_cc, compiler, PROGRAM_FLAGS, *pair)
-            for pair in zip(sources, own, strict=True)
-        ]
-        waiting += [pool.submit(make, folder, to) for to, make in objects.items()]
-        for future in waiting:
-            future.result()
-        given = [*map(str, own), *map(str, objects), *LIBRARIES]
-        _made(file, lambda to: _run([*compiler, "-shared", "-o", str(to), *given]))
+        list(pool.map(partial(_cc, PROGRAM_FLAGS), sources, own))
+        given = [*map(str, own), *(str(made.result()) for made in shared), *LIBRARIES]
+        _made(file, lambda to: _run([*_compiler(), "-shared", "-o", str(to), *given]))
 
 
 def _made(file: Path, make: Callable[[Path], None]) -> None:
@@ -322,12 +305,19 @@ def _is_intact(file: Path) -> bool:
         return False
 
 
-def _cc(compiler: tuple[str, ...], flags: Sequence[str], text: str, to: Path) -> None:
+def _compiler() -> tuple[str, ...]:
+    compiler = find_compiler()
+    if compiler is None:
+        raise Unsupported("no C compiler")
+    return compiler
+
+
+def _cc(flags: Sequence[str], text: str, to: Path) -> None:
     """Compile a text, for this CPU if the compiler can."""
     source = to.with_suffix(".c")
     source.write_text(text)
     for cpu in CPU_FLAGS:
-        command = [*compiler, *FLAGS, *flags, *cpu, "-o", str(to), str(source)]
+        command = [*_compiler(), *FLAGS, *flags, *cpu, "-o", str(to), str(source)]
         try:
             return _run(command)
         except Unsupported as error:
@@ -358,10 +348,10 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _make_shared() -> None:
-    folder = _usable_folder()
+    folder, shared = _usable_folder(), [*_objects(), _library(*ROLLOUT)]
     if folder == cache_folder():  # not a folder that ends with this process
-        with ThreadPoolExecutor(max(1, min(3, (os.cpu_count() or 1) - 1))) as pool:
-            list(pool.map(lambda item: item[1](folder, folder / item[0]), _shared().items()))
+        with ThreadPoolExecutor(max(1, min(len(shared), (os.cpu_count() or 1) - 1))) as pool:
+            list(pool.map(lambda unit: unit.make(folder), shared))
 
 
 if __name__ == "__main__":

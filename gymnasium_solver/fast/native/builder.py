@@ -140,6 +140,12 @@ class Builder:
             return literal(value)
         raise Unsupported(f"an argument of type {type(value).__name__}")
 
+    def result(self, call: Call) -> tuple[Shape, str]:
+        """The shape and the C type of what a call returns."""
+        meta = call.results[0]
+        assert meta is not None
+        return extents(meta.shape), C_TYPES.get(meta.dtype, "")
+
     def array(self, value: Value) -> Array:
         """The value in memory."""
         if isinstance(value, Array):
@@ -219,6 +225,13 @@ class Builder:
             loop.body.append(Load(name, array, strides))
         return Operand(loop.loaded[key], array.ctype)
 
+    def store(self, value: Value, target: Array, own: bool = False) -> tuple[Loop, int]:
+        """Copy a value to an array, in a loop that may be its own."""
+        loop, number = self.loop(target.shape, [value], own)
+        operand = self.operand(loop, number, value, target.shape)
+        loop.stores.append((operand.text, target, aligned(target, target.shape)))
+        return loop, number
+
     def uses(self, storage: Storage, number: int) -> None:
         storage.used.append(number)
 
@@ -229,9 +242,9 @@ class Builder:
         return variable
 
     def pointwise(self, call: Call, build: Any, args: Sequence[Any], kwargs: Any) -> Value:
-        meta = call.results[0]
-        assert meta is not None
-        shape, ctype = extents(meta.shape), C_TYPES[meta.dtype]
+        shape, ctype = self.result(call)
+        if not ctype:
+            raise Unsupported(f"{call.name} of this type")
         given = [None if a is None else self.value(a) for a in args]
         named = {key: self.value(a) for key, a in kwargs.items()}
         values = [v for v in (*given, *named.values()) if v is not None]

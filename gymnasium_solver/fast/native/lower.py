@@ -15,7 +15,6 @@ from gymnasium_solver.fast.native.arrays import (
     is_by_rows,
     size_of,
 )
-from gymnasium_solver.fast.native.builder import aligned
 from gymnasium_solver.fast.native.kernels import Local, Lowered, Value
 from gymnasium_solver.fast.native.memory import join_gates, move
 from gymnasium_solver.fast.native.pointwise import BUILD
@@ -107,9 +106,7 @@ class Lowering(Products):
         return outputs, n_outputs, copies
 
     def copy(self, value: Value, target: Array) -> None:
-        loop, number = self.loop(target.shape, [value])
-        operand = self.operand(loop, number, value, target.shape)
-        loop.stores.append((operand.text, target, aligned(target, target.shape)))
+        loop, _ = self.store(value, target)
         if target.storage.place == "sums":
             loop.is_open = False
 

@@ -23,7 +23,6 @@ from gymnasium_solver.fast.native.arrays import (
     Extent,
     Storage,
     canonical,
-    extents,
 )
 from gymnasium_solver.fast.native.builder import aligned
 from gymnasium_solver.fast.native.kernels import (
@@ -206,9 +205,7 @@ class PortableLowering(Lowering):
         return self.op_index_select(call, x, 0, indices[0])
 
     def op_index_select(self, call: Call, x: Any, dim: int, index: Any) -> Value:
-        meta = call.results[0]
-        assert meta is not None
-        shape = extents(meta.shape)
+        shape, _ = self.result(call)
         array, where = self.array(self.value(x)), self.array(self.value(index))
         before, after = array.strides[:dim], array.strides[dim + 1 :]
         places = (*[ZERO] * len(before), *where.strides, *[ZERO] * len(after))

@@ -3,11 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from gymnasium_solver.fast.native import arrays
 from gymnasium_solver.fast.native.arrays import (
-    C_TYPES,
     ONE,
     ZERO,
     Array,
@@ -16,7 +13,6 @@ from gymnasium_solver.fast.native.arrays import (
     Storage,
     canonical,
     contiguous,
-    extents,
     is_by_rows,
     size_of,
 )
@@ -46,13 +42,11 @@ class Products(Views):
     # -- reductions -------------------------------------------------------------------------
 
     def op_sum(self, call: Call, x: Any, dims: Any = (), keepdim: bool = False, **_: Any) -> Value:
-        meta = call.results[0]
-        assert meta is not None
-        value, shape = self.value(x), extents(meta.shape)
+        value, (shape, ctype) = self.value(x), self.result(call)
         dims = tuple(d % len(value.shape) for d in dims or range(len(value.shape)))
         if not any(value.shape[d].by_rows for d in dims):
-            return self.reduced("sum", value, dims, shape, C_TYPES[meta.dtype])
-        if meta.dtype != torch.float32:
+            return self.reduced("sum", value, dims, shape, ctype)
+        if ctype != "float":
             raise Unsupported("a sum over samples that is not float32")
         source = self.array(value)
         out = self.sum_array(call.variable, shape)
@@ -104,17 +98,14 @@ class Products(Views):
         return self._extreme(call, "argmax", x, [dim])
 
     def _extreme(self, call: Call, kind: str, x: Any, dims: Any) -> Value:
-        meta, value = call.results[0], self.value(x)
-        assert meta is not None
+        value = self.value(x)
         dims = [d % len(value.shape) for d in dims or range(len(value.shape))]
-        return self.reduced(kind, value, dims, extents(meta.shape), C_TYPES[meta.dtype])
+        return self.reduced(kind, value, dims, *self.result(call))
 
     # -- indices ----------------------------------------------------------------------------
 
     def op_gather(self, call: Call, x: Any, dim: int, index: Any, **_: Any) -> Value:
-        meta = call.results[0]
-        assert meta is not None
-        array, where, shape = self.array(self.value(x)), self.value(index), extents(meta.shape)
+        array, where, (shape, _) = self.array(self.value(x)), self.value(index), self.result(call)
         dim %= len(shape)
         if array.shape[dim].by_rows:
             raise Unsupported("a gather over samples")
@@ -130,9 +121,7 @@ class Products(Views):
 
     def op_scatter_add(self, call: Call, x: Any, dim: int, index: Any, source: Any) -> Value:
         """As a comparison of each position with the indices, which needs no order."""
-        meta = call.results[0]
-        assert meta is not None
-        shape = extents(meta.shape)
+        shape, _ = self.result(call)
         dim %= len(shape)
         base, where, added = self.value(x), self.value(index), self.value(source)
         n = where.shape[dim]
@@ -171,9 +160,7 @@ class Products(Views):
 
     def _product(self, call: Call, x: Any, y: Any, bias: Any) -> Value:
         a, b = self.array(self.value(x)), self.array(self.value(y))
-        meta = call.results[0]
-        assert meta is not None
-        shape = extents(meta.shape)
+        shape, _ = self.result(call)
         k, n = a.shape[-1], b.shape[-1]
         stack = shape[:-2]
         if n.by_rows or is_by_rows(stack) or {a.ctype, b.ctype} != {"float"}:

@@ -7,7 +7,6 @@ import torch
 
 from gymnasium_solver.fast.native import arrays
 from gymnasium_solver.fast.native.arrays import (
-    C_TYPES,
     ONE,
     ZERO,
     Array,
@@ -17,9 +16,8 @@ from gymnasium_solver.fast.native.arrays import (
     is_by_rows,
     size_of,
 )
-from gymnasium_solver.fast.native.builder import Builder, aligned
+from gymnasium_solver.fast.native.builder import Builder
 from gymnasium_solver.fast.native.kernels import Constant, Local, Value, literal
-from gymnasium_solver.fast.native.pointwise import Operand
 from gymnasium_solver.fast.tape import Call, Unsupported
 
 
@@ -27,12 +25,10 @@ class Views(Builder):
     # -- constants --------------------------------------------------------------------------
 
     def filled(self, call: Call, number: float) -> Value:
-        meta = call.results[0]
-        assert meta is not None
-        ctype = C_TYPES[meta.dtype]
+        shape, ctype = self.result(call)
         if ctype != "float":
-            return Constant(literal(int(number))._replace(ctype=ctype), extents(meta.shape))
-        return Constant(literal(float(number)), extents(meta.shape))
+            return Constant(literal(int(number))._replace(ctype=ctype), shape)
+        return Constant(literal(float(number)), shape)
 
     def op_scalar_tensor(self, call: Call, number: float, dtype: Any = None) -> Value:
         return self.filled(call, number)
@@ -55,9 +51,7 @@ class Views(Builder):
     # -- views ------------------------------------------------------------------------------
 
     def reshaped(self, call: Call, x: Any) -> Value:
-        meta = call.results[0]
-        assert meta is not None
-        shape, value = extents(meta.shape), self.value(x)
+        (shape, _), value = self.result(call), self.value(x)
         if isinstance(value, Constant):
             return value._replace(shape=shape)
         if canonical(value.shape) == canonical(shape) and isinstance(value, Local):
@@ -66,24 +60,15 @@ class Views(Builder):
         view = arrays.viewed(array, shape)
         if view is None:  # a copy
             made = self.new_array(array.shape, array.ctype)
-            loop, number = self.loop(array.shape, [array], own=True)
-            operand = self.operand(loop, number, array, array.shape)
-            loop.stores.append((operand.text, made, aligned(made, made.shape)))
-            made.storage.ready = number
+            _, made.storage.ready = self.store(array, made, own=True)
             view = arrays.viewed(made, shape)
             assert view is not None
         return view
 
-    def op_view(self, call: Call, x: Any, shape: Any) -> Value:
+    def op_view(self, call: Call, x: Any, shape_or_dim: Any = None) -> Value:
         return self.reshaped(call, x)
 
-    op__unsafe_view = op_reshape = op__reshape_alias = op_view
-
-    def op_unsqueeze(self, call: Call, x: Any, dim: int) -> Value:
-        return self.reshaped(call, x)
-
-    def op_squeeze(self, call: Call, x: Any, dim: Any = None) -> Value:
-        return self.reshaped(call, x)
+    op__unsafe_view = op_reshape = op__reshape_alias = op_unsqueeze = op_squeeze = op_view
 
     def op_lift_fresh(self, call: Call, x: Any) -> Value:
         return self.value(x)
@@ -91,23 +76,18 @@ class Views(Builder):
     op_alias = op_detach = op_lift_fresh
 
     def op__to_copy(self, call: Call, x: Any, dtype: Any = None) -> Value:
-        meta, value = call.results[0], self.value(x)
-        assert meta is not None
-        before = value.operand if isinstance(value, Constant) else None
+        (_, ctype), value = self.result(call), self.value(x)
         if isinstance(value, Local):
-            before = Operand("", value.variable.ctype)
-        elif isinstance(value, Array):
-            before = Operand("", value.ctype)
-        assert before is not None
-        if before.ctype == C_TYPES[meta.dtype]:
+            before = value.variable.ctype
+        else:
+            before = value.operand.ctype if isinstance(value, Constant) else value.ctype
+        if before == ctype:
             return value
-        is_bool = meta.dtype == torch.bool
+        is_bool = call.results[0] is not None and call.results[0].dtype == torch.bool
         return self.pointwise(call, lambda a: f"{a.text} != 0" if is_bool else a.text, [x], {})
 
     def op_expand(self, call: Call, x: Any, shape: Any, implicit: bool = False) -> Value:
-        meta = call.results[0]
-        assert meta is not None
-        wanted, value = extents(meta.shape), self.value(x)
+        (wanted, _), value = self.result(call), self.value(x)
         if isinstance(value, Constant):
             return value._replace(shape=wanted)
         if canonical(value.shape) == canonical(wanted):
@@ -173,39 +153,30 @@ class Views(Builder):
     # -- joined -----------------------------------------------------------------------------
 
     def op_cat(self, call: Call, parts: Sequence[Any], dim: int = 0) -> Value:
-        meta = call.results[0]
-        assert meta is not None
-        shape = extents(meta.shape)
+        shape, ctype = self.result(call)
         dim %= len(shape)
         if shape[dim].by_rows:
             raise Unsupported("batches that are joined")
-        made = self.new_array(shape, C_TYPES[meta.dtype])
+        made = self.new_array(shape, ctype)
         start = 0
         for part in parts:
             value = self.value(part)
             size = value.shape[dim].n
-            target = arrays.sliced(made, dim, start, size)
-            loop, number = self.loop(target.shape, [value])
-            operand = self.operand(loop, number, value, target.shape)
-            loop.stores.append((operand.text, target, aligned(target, target.shape)))
+            _, number = self.store(value, arrays.sliced(made, dim, start, size))
             made.storage.ready = max(made.storage.ready, number)
             made.storage.used.append(number)
             start += size
         return made
 
     def op_stack(self, call: Call, parts: Sequence[Any], dim: int = 0) -> Value:
-        meta = call.results[0]
-        assert meta is not None
-        shape = extents(meta.shape)
-        made = self.new_array(shape, C_TYPES[meta.dtype])
+        shape, ctype = self.result(call)
+        made = self.new_array(shape, ctype)
         for i, part in enumerate(parts):
             value = self.value(part)
             target = arrays.without(arrays.sliced(made, dim % len(shape), i, 1), dim % len(shape))
             if self.moves(value, target):
                 continue
-            loop, number = self.loop(target.shape, [value])
-            operand = self.operand(loop, number, value, target.shape)
-            loop.stores.append((operand.text, target, aligned(target, target.shape)))
+            _, number = self.store(value, target)
             made.storage.ready = max(made.storage.ready, number)
             made.storage.used.append(number)
         return made
@@ -236,24 +207,20 @@ class Views(Builder):
 
     def placed(self, call: Call, g: Any, dim: int, start: int, step: int) -> Value:
         """Zeros, with `g` in a part of a dimension."""
-        meta, value = call.results[0], self.value(g)
-        assert meta is not None
-        shape = extents(meta.shape)
+        (shape, ctype), value = self.result(call), self.value(g)
         dim %= len(shape)
         if shape[dim].by_rows:
             raise Unsupported("a slice of the batch")
         if start < 0:
             start += shape[dim].n
-        made = self.new_array(shape, C_TYPES[meta.dtype])
+        made = self.new_array(shape, ctype)
         size = value.shape[dim].n if len(value.shape) == len(shape) else 1
         part = arrays.sliced(made, dim, start, size, step)
-        given: Value = value
         if len(value.shape) < len(shape):
             part = arrays.without(part, dim)
-        for target, source in ((made, Constant(literal(0.0), shape)), (part, given)):
-            loop, number = self.loop(target.shape, [source], own=True)
-            operand = self.operand(loop, number, source, target.shape)
-            loop.stores.append((operand.text, target, aligned(target, target.shape)))
+        zeros: Value = Constant(literal(0.0), shape)
+        for target, source in ((made, zeros), (part, value)):
+            _, number = self.store(source, target, own=True)
             made.storage.ready = number
             made.storage.used.append(number)
         return made
