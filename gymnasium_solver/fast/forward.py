@@ -33,9 +33,8 @@ from gymnasium_solver.fast.aten import FUSED
 from gymnasium_solver.fast.cuda_graph import GraphedForward, on_device
 from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.fast.native.program import NativeForward
-from gymnasium_solver.fast.numpy_program import Forward, bind_forward
 from gymnasium_solver.fast.optimizer import flatten_parameters
-from gymnasium_solver.fast.recorded import NOT_RECORDED, is_close, record
+from gymnasium_solver.fast.recorded import NOT_RECORDED, Forward, bind_forward, is_close, record
 from gymnasium_solver.fast.tape import simplified
 from gymnasium_solver.lanes import lane_for
 

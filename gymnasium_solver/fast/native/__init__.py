@@ -6,8 +6,7 @@
     builder.py    values of the tape, and the loops that compute them
     pointwise.py  elementwise operations as C expressions
     views.py      constants, views and joined arrays
-    products.py   reductions, indices and matrix products
-    lower.py      the tape as kernels, with all of these
+    lower.py      the tape as kernels, with all of these; reductions, indices, matrix products
     memory.py     ReLU inside a product, parts of a stack in their places, offsets in memory
     nest.py       the C loops of a kernel, and kernels as C functions
     emit.py       the C text
