@@ -214,7 +214,7 @@ class Lowering(Views):
     # -- indices ----------------------------------------------------------------------------
 
     def op_gather(self, call: Call, x: Any, dim: int, index: Any, **_: Any) -> Value:
-        array, where, (shape, _) = self.array(self.value(x)), self.value(index), self.result(call)
+        array, where, shape = self.array(self.value(x)), self.value(index), self.result(call)[0]
         dim %= len(shape)
         if array.shape[dim].by_rows:
             raise Unsupported("a gather over samples")
