@@ -75,7 +75,8 @@ def network_for(config: LearnerConfig, space: Space) -> Network:
     head = None if config.head == "linear" else partial(_head, config)
     if config.policy in BUILT_IN and config.layers is None:
         return layers._replace(head=head, block=config.block, norm=config.norm)
-    if config.block != "mlp" or (config.norm and "norm" in config.model_fields_set):
+    own = type(config).model_fields["norm"].default  # of the algorithm, for hidden_dims
+    if config.block != "mlp" or config.norm not in (None, own):
         raise ConfigError("block and norm describe hidden_dims; remove them, or layers and policy")
     if config.layers is not None:
         return _listed(config, layers)._replace(head=head)

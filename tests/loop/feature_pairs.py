@@ -264,5 +264,5 @@ def fields_of(names: Case) -> dict[str, Any]:
     settings = [item for name in names[1:] for item in FIELDS[name].items()]
     found = {field: value for field, value in settings if field in has or field not in CNN}
     if "dqn" in names and "recurrent" in found:
-        found["burn_in"] = 2
+        found |= {"burn_in": 2, "learning_starts": 48}  # until there are sequences to sample
     return {"n_envs": 4, "n_steps": 8, **found}
