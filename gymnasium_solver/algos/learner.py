@@ -13,6 +13,7 @@ It contains no loss and no update. An algorithm builds its network, its policy a
         def update(self, rollout, env_steps, total_steps): ...
 """
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -185,6 +186,9 @@ class Learner:
             bf16=self.config.bf16,
         )
         descent.timer = self._timer
+        if descent.has_loss:  # a stack computes together what has the same config but for the seed
+            fields = repr(self.config.model_dump(exclude={"seed"}))
+            descent.gradient.name += f" {zlib.crc32(fields.encode())}"
         self.descents[name] = descent
         return descent
 

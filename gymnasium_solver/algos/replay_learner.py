@@ -30,6 +30,7 @@ from gymnasium_solver.data.memory_check import available_memory_bytes, check_fit
 from gymnasium_solver.data.replay import Replay, ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import SequenceBatch, sequence_batch
+from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.optimizer import FLAT_KINDS
 from gymnasium_solver.fast.program import Program, Single, Step
 from gymnasium_solver.spaces.observations import part_spaces
@@ -195,6 +196,11 @@ class ReplayLearner(Learner):
         return self.memory
 
     def adopt_memory(self, memory: Memory) -> None:
+        if memory.replay.has_bonus != any(e.gives_bonus for e in self.extensions):
+            raise ConfigError(
+                "intrinsic: the replay buffer was made with or without its rewards; start a new "
+                "run to turn it on or off"
+            )
         self.memory = self._memory(memory.replay)
         if self.memory.priorities is not None and memory.priorities is not None:
             memory.priorities.alpha = self.memory.priorities.alpha

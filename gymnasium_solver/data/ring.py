@@ -145,6 +145,11 @@ class Ring:
         return {name: (column.shape, column.dtype) for name, column in self._columns.items()}
 
     @property
+    def has_bonus(self) -> bool:
+        """Whether rewards of extensions are stored."""
+        return "bonus" in self._columns
+
+    @property
     def n_added(self) -> int:
         """Number of rows ever written; the head is row n_added."""
         return self._n_added
