@@ -84,7 +84,7 @@ class Prepared(NamedTuple):
         """The batch with advantages that are standardised within each minibatch of a pass."""
         given, valid = self.batch.advantage, self.batch.valid
         advantage = torch.empty_like(given)
-        for rows in parts:
+        for rows in parts if parts[0] is not None else [None]:
             where = slice(None) if rows is None else on_device(rows, given.device)
             x = given[where]
             chosen = x if valid is None else x[valid[where]]

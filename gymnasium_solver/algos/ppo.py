@@ -177,18 +177,18 @@ class PPO(Learner):
     ) -> Iterator[tuple[Prepared, Batch, list[Part]]]:
         """Data, batch and minibatches: of all passes at once, unless something changes between
         them."""
-        cfg, by_part = self.config, self.config.normalize_advantages == "batch"
-        is_by_pass = by_part or cfg.recompute_advantages or cfg.target_kl is not None
-        n_together = 1 if is_by_pass else cfg.n_epochs
-        data = self._prepare(rollout, reward, values)
-        for first in range(0, cfg.n_epochs, n_together):
-            if first and cfg.recompute_advantages:
+        cfg, data = self.config, self._prepare(rollout, reward, values)
+        by_part, n_left = cfg.normalize_advantages == "batch", cfg.n_epochs
+        while n_left:
+            parts = data.minibatches(self.descent, cfg.batch_size, self.rng, data.n_rows)
+            n_left, is_changed = n_left - 1, by_part and parts[0] is not None
+            while n_left and not (is_changed or cfg.recompute_advantages or cfg.target_kl):
+                parts += data.minibatches(self.descent, cfg.batch_size, self.rng, data.n_rows)
+                n_left -= 1
+            yield data, data.standardized(parts) if by_part else data.batch, parts
+            if n_left and cfg.recompute_advantages:
                 values = self.values(rollout, is_new=False)
                 data = self._prepare(rollout, reward, values, is_first=False)
-            parts: list[Part] = []
-            for _ in range(n_together):
-                parts += data.minibatches(self.descent, cfg.batch_size, self.rng, data.n_rows)
-            yield data, data.standardized(parts) if by_part else data.batch, parts
 
     def _prepare(
         self, rollout: Rollout, reward: np.ndarray, values: np.ndarray, is_first: bool = True
