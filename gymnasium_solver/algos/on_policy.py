@@ -83,13 +83,20 @@ class Prepared(NamedTuple):
     def standardized(self, parts: Sequence[Part]) -> Batch:
         """The batch with advantages that are standardised within each minibatch of a pass."""
         given, valid = self.batch.advantage, self.batch.valid
+        if parts[0] is None:
+            return self.batch._replace(advantage=_standardized(given, valid))
         advantage = torch.empty_like(given)
-        for rows in parts if parts[0] is not None else [None]:
-            where = slice(None) if rows is None else on_device(rows, given.device)
-            x = given[where]
-            chosen = x if valid is None else x[valid[where]]
-            advantage[where] = (x - chosen.mean()) / (chosen.std(correction=0) + 1e-8)
+        for rows in parts:
+            assert rows is not None
+            where = on_device(rows, given.device)
+            chosen = None if valid is None else valid[where]
+            advantage[where] = _standardized(given[where], chosen)
         return self.batch._replace(advantage=advantage)
+
+
+def _standardized(x: Tensor, valid: Tensor | None) -> Tensor:
+    chosen = x if valid is None else x[valid]
+    return (x - chosen.mean()) / (chosen.std(correction=0) + 1e-8)
 
 
 def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCritic, ActorPolicy]:

@@ -26,7 +26,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", sampled(NAMES, 24))
+@pytest.mark.parametrize("name", sampled(NAMES, 14))
 def test_two_epochs(name: str) -> None:
     try:
         run = short_training(name, Path("runs"))
