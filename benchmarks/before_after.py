@@ -127,7 +127,7 @@ def markdown(result: dict[str, Any]) -> str:
     heads = ["training", "repeats", "older, per second", "newer, per second", "ratio"]
     about = f"Older: commit {result['older']}. Medians with the range."
     return "\n\n".join(
-        ["# An older checkout beside this one", describe(result), about, table(heads, rows)]
+        ["# This checkout compared with an older one", describe(result), about, table(heads, rows)]
     )
 
 

@@ -302,7 +302,7 @@ def field_names(cls: type) -> str:
 
 
 def speed() -> str:
-    """Training of the same work beside other libraries: medians, and ratios of pairs."""
+    """Training of the same work compared with other libraries: medians, and ratios of pairs."""
     part = result_of("speed")["parts"]["training"]
     runs = {
         (row["algo"], row["threading"], row["who"], row["repeat"]): row["steps_per_s"]

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.algos.replay_learner import ReplayLearner
+from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.program import Hp
 from gymnasium_solver.nets.actor_critics import ActorCritics
@@ -34,10 +35,15 @@ ACTOR_METRICS = {
 def build_networks(
     learner: ReplayLearner, norm: Any = None, critic_norm: Any = None, **shape: Any
 ) -> ActorCritics:
-    """The networks of the config, with outputs and inputs of this shape. `norm`: what the algorithm
-    normalises, in place of the config."""
+    """The networks of the config, with outputs and inputs of this shape. `norm`: of all networks by
+    the algorithm; `critic_norm`: of the critics."""
     cfg: Any = learner.config
-    network = learner.network._replace(norm=norm or learner.network.norm)
+    own = norm or critic_norm
+    if own is not None and cfg.norm is not None:
+        raise ConfigError(
+            f"norm: {cfg.norm} and the {own} norm of {cfg.algo_id} exclude each other"
+        )
+    network = learner.network._replace(norm=norm or cfg.norm)
     dims = network.hidden_dims if cfg.critic_hidden_dims is None else cfg.critic_hidden_dims
     return ActorCritics(
         learner.observation_space,

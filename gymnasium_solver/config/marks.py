@@ -1,5 +1,5 @@
-"""What a field says about itself beside its type: whether it may change while a run trains, and in
-which range a search varies it.
+"""What a field says about itself in addition to its type: whether it may change while a run trains,
+and in which range a search varies it.
 
     batch_size: Annotated[BatchSize, live(), searched("pow2:32..1024", main=True)] = 64
 

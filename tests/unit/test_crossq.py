@@ -12,6 +12,7 @@ from torch import Tensor
 from gymnasium_solver.algos.crossq import CrossQ, CrossQConfig, actor_loss, critic_loss
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critics import squash
 from gymnasium_solver.nets.renorm import BatchRenorm, train_pass
 from gymnasium_solver.spaces.actions import action_kind
@@ -179,3 +180,8 @@ def test_the_temperature_is_learnt_like_sacs() -> None:
     assert float(metrics["opt/policy/entropy"]) > -2
     assert agent.net.temperature.alpha < 0.5
     assert float(metrics["opt/loss/alpha"]) < math.log(0.5) * 0.1
+
+
+def test_its_norm_excludes_another_one() -> None:
+    with pytest.raises(ConfigError, match="norm: crossq has renorm norm here; remove norm: layer"):
+        agent_for(norm="layer")
