@@ -40,9 +40,7 @@ def build_networks(
     cfg: Any = learner.config
     own = norm or critic_norm
     if own is not None and cfg.norm is not None:
-        raise ConfigError(
-            f"norm: {cfg.norm} and the {own} norm of {cfg.algo_id} exclude each other"
-        )
+        raise ConfigError(f"norm: {cfg.algo_id} has {own} norm here; remove norm: {cfg.norm}")
     network = learner.network._replace(norm=norm or cfg.norm)
     dims = network.hidden_dims if cfg.critic_hidden_dims is None else cfg.critic_hidden_dims
     return ActorCritics(
