@@ -116,8 +116,9 @@ class PPO(Learner):
         self.numbers = [
             n for n in NUMBERS if n in self.schedules and (n != "ent_coef" or has_bonus)
         ]
-        n = len(self.numbers)
-        self.measure = self.add_forward("measure", self._measured, wanted=is_short, n_numbers=n)
+        self.measure = self.add_forward(
+            "measure", self._measured, wanted=is_short, n_numbers=len(self.numbers), is_metric=True
+        )
         self.advantage_scale = AdvantageScale(cfg.normalize_advantages)
         self.lr_factor = 1.0  # of adaptive_kl
 

@@ -24,6 +24,8 @@ GRADIENT_GAIN, LARGE_PRODUCT, ACT_GAIN = 0.25e-3, 1e6, 0.1e-3
 # 0.8 s, with a warm one not at all, and which it is may not matter: half of the delay is the most
 # that is lost in either case.
 WORTH_COMPILING = 0.25
+# In up to this many updates the C compiler would take longer than what it saves in metrics.
+FEW_UPDATES = 200
 # With a recurrent core a gradient is many small operations: it saves about 3 ms (GRU, sequences of
 # 16), and its program takes a few times longer to compile.
 RECURRENT_GAIN = 5
