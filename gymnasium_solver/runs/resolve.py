@@ -1,7 +1,8 @@
 """Resolves what a user types to a run or a checkpoint.
 
-A run: `@last`, an id, a unique part of an id, a path to its folder, or `hub:USER/REPO`. A
-checkpoint: a run, alone or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`.
+A run: `@last`, an id, a unique part of an id, a path to its folder, or `hub:USER/REPO`. A run of a
+sweep: `SWEEP/trials/0007/seed0`, where SWEEP is an id or a unique part of one. A checkpoint: a run,
+alone or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`.
 """
 
 import re
@@ -17,6 +18,11 @@ from gymnasium_solver.runs.run import LAST_RUN, Run, is_run
 from gymnasium_solver.suggest import did_you_mean
 
 _SELECTOR = re.compile(r"@(?P<pointer>best|last)|(?:step=)?(?P<env_steps>[0-9]{1,30})")
+SWEEPS = "sweeps"
+"""Folder of all sweeps, in that of the runs."""
+_TRIAL = re.compile(
+    rf"(?:{SWEEPS}/)?(?P<sweep>[^/]+)/(?P<run>(?:trials|final)/[0-9]+/[a-z]+[0-9]+)"
+)
 _SHOWN = 10
 # Runs elsewhere: what a reference starts with, and the function (reference, root) -> (run,
 # selector) that brings it here. By name, because it stands far above this module.
@@ -54,7 +60,12 @@ def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
         path = user_path(name)
         if allow_paths and is_run(path):
             return Run(path.resolve() if path.name in ("", LAST_RUN) else path)
-        raise RunError(f"{ref!r} is not a run folder: it has no meta.json. {_existing(root)}")
+        if (trial := _TRIAL.fullmatch(name)) is not None:
+            return _run_of_sweep(trial["sweep"], trial["run"], root)
+        why = "names no run: paths are refused here"
+        if allow_paths:
+            why = "is not a run folder: it has no meta.json"
+        raise RunError(f"{ref!r} {why}. {_existing(root)}")
     if name == LAST_RUN:
         return _last_run(root)
     return Run(root / _match_id(name, root))
@@ -138,6 +149,28 @@ def _match_id(name: str, root: Path) -> str:
         )
     hint = did_you_mean(name, ids, n=3) or _existing(root)
     raise RunError(f"there is no run {name!r} in {root}. {hint}")
+
+
+def _run_of_sweep(name: str, run: str, root: Path) -> Run:
+    """A run inside a sweep, which is named like a run: @last, an id or a unique part of one."""
+    sweeps = root / SWEEPS
+    ids = (
+        sorted(p.name for p in sweeps.iterdir() if p.name[0] not in "@.")
+        if is_folder(sweeps)
+        else []
+    )
+    pointed = read_pointer(sweeps / LAST_RUN) if name == LAST_RUN else name
+    matches = [i for i in ids if i == pointed] or [i for i in ids if name.lower() in i.lower()]
+    if len(matches) == 1 and is_run(sweeps / matches[0] / run):
+        return Run(sweeps / matches[0] / run)
+    if len(matches) == 1:
+        places = (
+            place.relative_to(sweeps / matches[0]) for place in sweeps.glob(f"{matches[0]}/*/*/*")
+        )
+        known = sorted(str(place) for place in places if is_run(sweeps / matches[0] / place))
+        raise RunError(f"{matches[0]} has no run {run!r}; it has: {_listing(known) or 'none'}.")
+    what = f"matches {len(matches)} sweeps" if matches else "is no sweep"
+    raise RunError(f"{name!r} {what}. Sweeps in {sweeps}: {_listing(matches or ids) or 'none'}.")
 
 
 def _last_run(root: Path) -> Run:

@@ -61,7 +61,7 @@ def test_paths_to_run_folders(root: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert resolve_run(".", elsewhere).id == OLD
     with pytest.raises(RunError, match=r"no meta\.json"):
         resolve_run(str(root / "notes"), root)
-    with pytest.raises(RunError, match="not a run folder"):
+    with pytest.raises(RunError, match="paths are refused"):  # it is one, but not named by its id
         resolve_run(str(root / OLD), root, allow_paths=False)
 
 
@@ -194,3 +194,29 @@ def test_lost_checkpoint_pointers(root: Path) -> None:
     assert resolve_checkpoint(OLD, root).label == "@last"
     with pytest.raises(RunError, match=r"no @best checkpoint\. It has: 100, 200, 300"):
         resolve_checkpoint(f"{OLD}/@best", root)
+
+
+def test_runs_of_a_sweep(root: Path) -> None:
+    sweep = "tune-20260103-000000-0002"
+    for place in ("trials/0000/seed0", "trials/0001/seed0", "final/0001/choice0"):
+        (root / "sweeps" / sweep / place / "checkpoints").mkdir(parents=True)
+        (root / "sweeps" / sweep / place / "meta.json").write_text("{}")
+    (root / "sweeps" / "@last").symlink_to(sweep)
+    trial = root / "sweeps" / sweep / "trials/0001/seed0"
+    for ref in (sweep, "tune", "@last", f"sweeps/{sweep}"):
+        assert resolve_run(f"{ref}/trials/0001/seed0", root, allow_paths=False).path == trial
+    assert resolve_run("tune/final/0001/choice0", root).path.name == "choice0"
+    save_checkpoint(trial / "checkpoints", 50, {}, {}, {})
+    assert (
+        resolve_checkpoint("tune/trials/0001/seed0/50", root, allow_paths=False).run.path == trial
+    )
+    for ref, message in (
+        (
+            "tune/trials/0009/seed0",
+            "has no run 'trials/0009/seed0'; it has: final/0001/choice0, tr",
+        ),
+        ("nothing/trials/0000/seed0", "is no sweep"),
+        (f"../runs/sweeps/{sweep}/trials/0000/seed0", "is not a run"),
+    ):
+        with pytest.raises(RunError, match=re.escape(message)):
+            resolve_run(ref, root, allow_paths=False)

@@ -27,9 +27,8 @@ from gymnasium_solver.experiments.search.ranking import front, importances, rank
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs import files
 from gymnasium_solver.runs.files import locked, write_atomic
+from gymnasium_solver.runs.resolve import SWEEPS
 from gymnasium_solver.runs.run import LAST_RUN, runs_root
-
-SWEEPS = "sweeps"
 
 
 class Sweep:
