@@ -31,7 +31,7 @@ from gymnasium_solver.bench.harness import unpublishable
 from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.field_groups import block_titles
 from gymnasium_solver.config.find import SHIPPED, ConfigEntry, find_configs
-from gymnasium_solver.config.foreign import NAMES
+from gymnasium_solver.config.foreign import NAMES, OLD_CONFIGS
 from gymnasium_solver.config.marks import search_ranges
 from gymnasium_solver.config.schedule import EXPECTED, Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
@@ -185,6 +185,11 @@ def aliases() -> str:
 def foreign_names() -> str:
     rows = [[code(ours), ", ".join(map(code, names.split()))] for ours, names in NAMES.items()]
     return table(["field", "names elsewhere"], rows)
+
+
+def old_configs() -> str:
+    rows = [[code(old), code(f"gsolve train {new}")] for old, new in OLD_CONFIGS.items()]
+    return table(["config there", "here"], rows)
 
 
 def schedule_values() -> str:
@@ -485,6 +490,7 @@ TABLES: dict[str, Callable[[], str]] = {
     },
     "aliases": aliases,
     "foreign_names": foreign_names,
+    "old_configs": old_configs,
     "schedules": schedule_values,
     "configs": shipped_configs,
     "ablations": ablations,

@@ -7,6 +7,7 @@ Nothing heavy is imported, so that listing is fast.
 
 import fnmatch
 import os
+import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.config.foreign import OLD_CONFIGS
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
@@ -243,8 +245,8 @@ def locate(
     for root in config_folders():  # the file of that name first: reading all files is slow
         for path in config_files(root):
             if path.stem == target.replace("/", "-"):
-                for entry in _entries(path, root):
-                    if entry.name == f"{target}:{wanted}":
+                for entry in _entries(path, root):  # ALE-Pong-v5:ppo is ALE/Pong-v5:ppo
+                    if entry.variant == wanted:
                         return path, _variant_in_file(entry)
     entries = find_configs()
     for matches in (
@@ -269,6 +271,9 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
         for path in config_files(root):
             if path.stem == target.replace("/", "-"):
                 read_config_file(path)  # if it cannot be read, report that error
+    name = f"{target.replace('/', '-')}:{variant}"
+    if name in OLD_CONFIGS:
+        return f"{target}:{variant} is another config here: gsolve train {OLD_CONFIGS[name]}"
     own = [e.name for e in entries if e.name.rpartition(":")[0] == target]
     own = own or [e.name for e in entries if e.env_id == target]
     if own and variant is None:
@@ -281,9 +286,17 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
     within.sort(key=lambda name: len(name.rpartition(":")[0]))  # the env's own file first
     stems = {name.rpartition(":")[0]: name for name in reversed(names)}
     close = [stems[stem] for stem in nearest(target, stems, n=5, cutoff=0.5)]
-    found = list(dict.fromkeys([*within, *close, *nearest(wanted, names, n=5, cutoff=0.6)]))[:6]
+    words = _words(wanted)  # ppo_cartpole is CartPole-v1:ppo
+    same = [name for name in names if words and words <= _words(name)]
+    found = list(dict.fromkeys([*same, *within, *close, *nearest(wanted, names, n=5, cutoff=0.6)]))[
+        :6
+    ]
     listing = f"the nearest are: {', '.join(found)}" if found else "gsolve list shows all"
     return f"there is no config named {wanted!r}; {listing}"
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z]+|\d+", name.lower()))
 
 
 def _cut(name: str) -> str:

@@ -117,6 +117,22 @@ NOTES = {
     "torch_deterministic": "Runs on the CPU are always deterministic; seed repeats them.",
 }
 
+# Configs of tsilva/gymnasium-solver whose names are others here: what `gsolve train` takes instead.
+OLD_CONFIGS = {
+    "ALE-Pong-v5:objects_ppo": "ALE/Pong-v5:ppo_objects",
+    "ALE-Pong-v5:objects_deterministic_ppo": "ALE/Pong-v5:ppo_objects_v4",
+    "ALE-Pong-v5:rgb_ppo": "ALE/Pong-v5:ppo",
+    "ALE-Pong-v5:rgb_deterministic_ppo": "ALE/Pong-v5:ppo_v4",
+    "ALE-Breakout-v5:rgb_ppo": "ALE/Breakout-v5:ppo",
+    "ALE-Breakout-v5:rgb_deterministic_ppo": "ALE/Breakout-v5:ppo "
+    "--env-kwargs repeat_action_probability=0",
+    "ALE-Breakout-v5:objects_ppo": "ALE/Breakout-v5:ppo_objects",
+    "ALE-Breakout-v5:objects_deterministic_ppo": "ALE/Breakout-v5:ppo_objects "
+    "--env-kwargs repeat_action_probability=0",
+    "CartPole-v1:ppo_transfer_test": "CartPole-v1:ppo --init-from-run RUN/@best",
+    "MountainCar-v0:ppo_curiosity": "MountainCar-v0:ppo_count",
+}
+
 
 def our_names(name: str, known: Collection[str]) -> list[str]:
     """Return the fields in `known` that another library calls `name`."""

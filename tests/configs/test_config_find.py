@@ -1,10 +1,12 @@
 """Which configs are found, by which name, and what a misspelt name is answered with."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from gymnasium_solver.config.find import find_configs, read_config_file
+from gymnasium_solver.config.foreign import OLD_CONFIGS
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.prepare import load_config
 
@@ -90,6 +92,7 @@ def test_foreign_files_do_not_disturb() -> None:
         ("cartpole:ppo", "no config named 'cartpole:ppo'; the nearest are: CartPole-v1:ppo"),
         ("CartPoll-v1:ppo", "the nearest are: CartPole-v1:ppo"),
         ("lander", "the nearest are: LunarLander"),
+        ("ppo_cartpole", "the nearest are: CartPole-v1:ppo"),
         ("zzzzzzzz", "gsolve list shows"),
         ("", "no config named ''"),
     ],
@@ -97,6 +100,17 @@ def test_foreign_files_do_not_disturb() -> None:
 def test_misspelt_targets_list_the_nearest(target: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         load_config(target)
+
+
+def test_a_config_is_also_named_by_its_file() -> None:
+    assert load_config("ALE-Pong-v5:ppo_ram") == load_config("ALE/Pong-v5:ppo_ram")
+
+
+@pytest.mark.parametrize("old", OLD_CONFIGS)
+def test_old_names_answer_with_the_command_of_today(old: str) -> None:
+    for target in (old, old.replace("ALE-", "ALE/")):
+        with pytest.raises(ConfigError, match=f": gsolve train {re.escape(OLD_CONFIGS[old])}$"):
+            load_config(target)
 
 
 def test_ppo_is_the_default() -> None:
