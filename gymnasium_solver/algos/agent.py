@@ -5,7 +5,7 @@ algorithm, on `AlgorithmClass`. `Learner` (learner.py) and `ReplayLearner` (repl
 implement everything except the update.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,6 +92,12 @@ class Agent(Protocol):
     def load_matching_weights(self, model: dict[str, Any]) -> list[str]:
         """Load the tensors that match by name and shape. Return the names, from either side, that
         did not match."""
+
+    def load_matching_moments(
+        self, moments: Mapping[str, Any], loaded: Collection[str]
+    ) -> tuple[list[str], list[str]]:
+        """Load the saved state of the optimisers all of whose parameters are `loaded`. Return the
+        names of those that have it now, and of those that do not."""
 
     def export_flat(self) -> dict[str, np.ndarray]:
         """Flat weights and statistics: what another process needs to act like this agent."""

@@ -14,7 +14,7 @@ It contains no loss and no update. An algorithm builds its network, its policy a
 """
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -432,14 +432,7 @@ class Learner:
                 extension.load_state(own, numbers)
         self.load_weights(tensors["model"])
         for name, optimizer in self.optimizers.items():
-            prefix = f"{name}."
-            optimizer.load_state(
-                {
-                    key.removeprefix(prefix): value
-                    for key, value in tensors["optimizer"].items()
-                    if key.startswith(prefix)
-                }
-            )
+            optimizer.load_state(_under(name, tensors["optimizer"]))
             with torch.no_grad():
                 for key, value in optimizer.target_tensors().items():
                     value.copy_(torch.as_tensor(tensors["target"][key]))
@@ -547,6 +540,32 @@ class Learner:
         for optimizer in self.optimizers.values():
             optimizer.copy_to_targets()
         return sorted(set(model) - set(own)) + [name for name in own if name not in fits]
+
+    def load_matching_moments(
+        self, moments: Mapping[str, Any], loaded: Collection[str]
+    ) -> tuple[list[str], list[str]]:
+        """Load the saved state of the optimisers all of whose parameters are `loaded`. Return the
+        names of those that have it now, and of those that do not.
+
+        Not of parameters one by one: an optimiser counts its steps once, and parameters without
+        moments would take their first steps several times too long."""
+        names = {id(p): name for name, p in self.net.named_parameters()}
+        taken, left = list[str](), list[str]()
+        for name, optimizer in self.optimizers.items():
+            state = _under(name, moments)
+            fits = all(names.get(id(p)) in loaded for p in optimizer.params)
+            if fits and optimizer.takes(state):
+                optimizer.load_state(state)
+                taken.append(name)
+            else:
+                left.append(name)
+        return taken, left
+
+
+def _under(name: str, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors whose names start with `name` and a point, without these."""
+    prefix = f"{name}."
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def hp_metrics(hp: Mapping[str, float]) -> dict[str, float]:

@@ -7,7 +7,7 @@ There is nothing to learn: `update` only counts. Evaluations draw as well; a ran
 better action.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,11 @@ class Random:
 
     def load_matching_weights(self, model: dict[str, Any]) -> list[str]:
         return sorted(model)
+
+    def load_matching_moments(
+        self, moments: Mapping[str, Any], loaded: Collection[str]
+    ) -> tuple[list[str], list[str]]:
+        return [], []
 
     def export_flat(self) -> dict[str, np.ndarray]:
         return {"version": np.array(self.n_updates)}

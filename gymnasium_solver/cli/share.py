@@ -20,13 +20,15 @@ DATASET = "GSOLVE_HUB_DATASET"
 
 
 @verb("""
-export: Write the policy of a run as a file that needs neither torch nor gymnasium-solver:
+export: Write the policy of a run as a file that runs without gymnasium-solver:
 the raw observation in, the environment's action out. The file is compared with the
 run's policy on 1,000 observations of its environment, and not written if it differs.
 
 RUN[/CHECKPOINT]
---format onnx|c=onnx    onnx: every policy; c: one C header without dependencies, for small MLPs
--o, --out FILE          default: policy-<env_steps>.onnx or .h in the run
+--format onnx|torch|c=onnx
+                        onnx: every policy; torch: the same as a program of torch.export (.pt2);
+                        c: one C header without dependencies, for small MLPs
+-o, --out FILE          default: policy-<env_steps>.onnx, .pt2 or .h in the run
 --runs-dir --trust --json
 
 examples:

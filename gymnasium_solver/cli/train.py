@@ -97,7 +97,8 @@ fields that are mostly given as flags:
   --init-from-run RUN/@best
                            start from the weights of another run
   --profile                print where the time went, and write trace.json, which opens
-                           in a browser (ui.perfetto.dev)
+                           in a browser (ui.perfetto.dev); --profile kineto also
+                           the operators of torch, in kineto.json
 
 examples:
   gsolve train CartPole-v1:ppo

@@ -273,9 +273,17 @@ class SystemFields(Fields):
     compiled in about a second by the system's C compiler and kept in the user's cache folder, or as
     NumPy calls (numpy). On a GPU: as a CUDA graph. auto: where it is faster, and native if the run
     is long enough. true: always. false: plain torch."""
-    profile: bool = False
+    perf: Literal["fast", "exact"] | None = None
+    """Arithmetic on a CUDA GPU. fast: matrix products and convolutions in TF32 (10 bits of
+    precision), and cuDNN tries which of its convolutions is fastest. exact: whole float32, and
+    convolutions that repeat bit for bit. null: as torch has it, TF32 in convolutions only."""
+    profile: Literal["kineto"] | bool = False
     """Print where the time went at the end, and write trace.json into the run folder (opens in
-    ui.perfetto.dev). Does not change training."""
+    ui.perfetto.dev). kineto: also kineto.json, with the operators and GPU kernels of a few epochs
+    as torch.profiler sees them. Does not change training."""
+    profile_epochs: Annotated[list[NonNegativeInt], Field(min_length=2, max_length=2)] = [5, 3]
+    """With profile: kineto: epochs that are left out at the start, and epochs that are recorded.
+    More of the latter: a larger file."""
     check_finite: Annotated[bool, live()] = True
     """Stop with an error as soon as a loss, gradient or observation is not finite."""
     plugins: Names = []
@@ -287,3 +295,12 @@ class SystemFields(Fields):
     """Print only the result."""
     init_from_run: str | None = None
     """Start with the weights of another run, e.g. @last/@best."""
+    init_optimizer: bool = False
+    """With init_from_run: also take the state of each optimiser whose parameters are all taken
+    over, so that its first steps are as large as they were there. Needs the same `optimizer`."""
+
+    @model_validator(mode="after")
+    def _check_transfer(self) -> Self:
+        if self.init_optimizer and self.init_from_run is None:
+            raise ValueError("init_optimizer needs init_from_run: the run to take the state from")
+        return self

@@ -294,6 +294,7 @@ class IntrinsicFields(Fields):
 # interventions:
 #   - {patience: 5, change: {policy_lr: {multiply: 0.5, min: 1e-5}}, max_times: 3}
 #   - {name: explore, patience: 8, cooldown: 4, revert_after: 6, change: {ent_coef: 0.02}}
+#   - {max_times: null, revert_on_worse: true, change: [{policy_lr: 1e-4}, {ent_coef: 0.02}]}
 
 
 _OPERATIONS = ("multiply", "add")
@@ -311,8 +312,9 @@ class Intervention(Fields):
     """Values in a row without an improvement before the change is made."""
     min_delta: Annotated[Float, Field(ge=0)] = 0.0
     """Least difference that counts as an improvement."""
-    change: Block
-    """New values by field: a value, {multiply: X} or {add: X}, both with min and max as limits."""
+    change: Block | list[Block]
+    """New values by field: a value, {multiply: X} or {add: X}, both with min and max as limits. A
+    list of such blocks: they take turns, one each time."""
     cooldown: NonNegativeInt = 0
     """Values after a change that are not counted as stalled."""
     max_times: Count | None = 1
@@ -321,20 +323,36 @@ class Intervention(Fields):
     """Return to the old values after this many further values. null: never."""
     revert_on_improvement: bool = False
     """Return to the old values as soon as the metric improves."""
+    revert_on_worse: bool = False
+    """Return to the old values as soon as the metric is worse than when the change was made, by
+    more than min_delta."""
 
     @field_validator("change")
     @classmethod
-    def _check_change(cls, change: dict[str, Any]) -> dict[str, Any]:
-        if not change:
-            raise ValueError("expected at least one field, such as {policy_lr: {multiply: 0.5}}")
-        for name, rule in change.items():
-            if isinstance(rule, Mapping) and set(rule) & {*_OPERATIONS, *_LIMITS}:
-                _check_rule(name, rule)
+    def _check_change(cls, change: Any) -> Any:
+        for block in change if isinstance(change, list) and change else [change]:
+            if not block:
+                text = "expected at least one field, such as {policy_lr: {multiply: 0.5}}"
+                raise ValueError(text)
+            for name, rule in block.items():
+                if isinstance(rule, Mapping) and set(rule) & {*_OPERATIONS, *_LIMITS}:
+                    _check_rule(name, rule)
         return change
 
-    def new_values(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The values after the change; `config`: all fields as JSON values."""
-        return {name: _changed(name, rule, config) for name, rule in self.change.items()}
+    @property
+    def changes(self) -> list[dict[str, Any]]:
+        """The changes that take turns."""
+        return self.change if isinstance(self.change, list) else [self.change]
+
+    @property
+    def may_revert(self) -> bool:
+        return self.revert_after is not None or self.revert_on_improvement or self.revert_on_worse
+
+    def new_values(self, config: Mapping[str, Any], times: int = 0) -> dict[str, Any]:
+        """The values after the change, which was made `times` times before; `config`: all fields as
+        JSON values."""
+        change = self.changes[times % len(self.changes)]
+        return {name: _changed(name, rule, config) for name, rule in change.items()}
 
 
 def _check_rule(name: str, rule: Mapping[str, Any]) -> None:
@@ -358,9 +376,33 @@ def _changed(name: str, rule: Any, config: Mapping[str, Any]) -> Any:
     return round(new) if isinstance(old, int) and isinstance(new, float) else new
 
 
+def _as_rule(plateau: Mapping[str, Any]) -> dict[str, Any]:
+    """The rule that the old key `plateau_interventions` means: {monitor, patience, actions:
+    [{param, operation, factor or value, min, max, revert_on_worse}]}, which take turns."""
+    rule = {("metric" if key == "monitor" else key): item for key, item in plateau.items()}
+    actions = rule.pop("actions")
+    if not isinstance(actions, list) or not all(isinstance(one, Mapping) for one in actions):
+        raise ValueError(
+            "actions: expected a list of {param: FIELD, operation: multiply, factor: X}"
+        )
+    changes, reverts = [], False
+    for action in actions:
+        left = dict(action)
+        name, operation = left.pop("param", None), left.pop("operation", "multiply")
+        amount = left.pop("factor", left.pop("value", None))
+        reverts = bool(left.pop("revert_on_worse", False)) or reverts
+        if name is None or amount is None or operation not in (*_OPERATIONS, "set"):
+            raise ValueError(
+                "actions: expected {param: FIELD, operation: multiply, add or set, value: X}, not "
+                f"{dict(action)!r}"
+            )
+        changes.append({str(name): amount if operation == "set" else {operation: amount, **left}})
+    return {"max_times": None, **rule, "change": changes, "revert_on_worse": reverts}
+
+
 def _intervention(value: Any) -> list[Intervention]:
     if isinstance(value, Mapping):
-        value = [value]
+        value = [_as_rule(value) if "actions" in value else value]
     if not isinstance(value, list | tuple):
         raise ValueError("expected a list of {patience: N, change: {field: ...}}")
     rules = []

@@ -90,6 +90,7 @@ ALIASES = {
     "max_steps": "max_env_steps",
     "grad_clip_norm": "max_grad_norm",
     "accelerator": "device",
+    "plateau_interventions": "interventions",
 }
 
 
@@ -98,7 +99,7 @@ class InterventionFields(Fields):
 
     interventions: Interventions = []
     """Changes to make when a metric stalls, each {metric, patience, change: {field: value or
-    {multiply: X}}, cooldown, max_times, revert_after, ...}. Recorded as events."""
+    {multiply: X}}, cooldown, max_times, revert_on_worse, ...}. Recorded as events."""
 
 
 class Config(

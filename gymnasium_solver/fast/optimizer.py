@@ -175,6 +175,10 @@ class Optimizer(ABC):
     def load_state(self, state: dict[str, Any]) -> None:
         """Load what `state` returned."""
 
+    @abstractmethod
+    def takes(self, state: Mapping[str, Any]) -> bool:
+        """Whether `load_state` could load this."""
+
     def set_count(self, n_steps: int) -> None:
         """Continue as after this many steps."""
         self.n_steps = n_steps
@@ -344,6 +348,10 @@ class FlatOptimizer(Optimizer):
         self.mean.copy_(torch.as_tensor(state["mean"]))
         self.mean_square.copy_(torch.as_tensor(state["mean_square"]))
         self.set_count(int(state["n_steps"]))
+
+    def takes(self, state: Mapping[str, Any]) -> bool:
+        own = {name: tuple(value.shape) for name, value in self.state().items()}
+        return own == {name: tuple(value.shape) for name, value in state.items()}
 
 
 # -- what a group declares, on vectors [..., P] of one learner or of several ---------------------

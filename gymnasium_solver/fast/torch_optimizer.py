@@ -100,6 +100,10 @@ class TorchOptimizer(Optimizer):
             else:
                 own[name] = {"int": int, "float": float, "bool": bool}[kind](saved)
 
+    def takes(self, state: Mapping[str, Any]) -> bool:
+        places = {key.partition(".")[0] for key in state if key != "n_steps"}
+        return "n_steps" in state and places <= {str(n) for n in range(len(self.params))}
+
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     """The class of torch.optim with this name; ConfigError names what is near."""

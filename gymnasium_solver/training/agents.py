@@ -131,7 +131,8 @@ def run_treatment(run: Run, config: Config, trained_on: Space | None = None) -> 
 def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:
     """Initialise from the weights of another run, as far as they match; return a summary."""
     found = resolve_checkpoint(ref, runs_dir)
-    model = load_checkpoint(found.path).tensors.get("model", {})
+    tensors, there = load_checkpoint(found.path).tensors, get_config(found.run)
+    model = tensors.get("model", {})
     if isinstance(agent.net, ActorCritics):
         model = agent.net.renamed(model)
     skipped = agent.load_matching_weights(model)
@@ -148,10 +149,26 @@ def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:
         "not used": [name for name in skipped if name not in own],
     }
     note += "".join(f"; {what}: {', '.join(names)}" for what, names in left.items() if names)
-    there, here = get_config(found.run).get("activation"), getattr(agent.config, "activation", None)
-    if there is not None and here is not None and there != here:
-        note += f"; warning: they were trained with activation: {there}, here it is {here}"
+    if agent.config.init_optimizer:
+        note += "; " + _transfer_moments(agent, tensors.get("optimizer", {}), taken, there)
+    acted, acts = there.get("activation"), getattr(agent.config, "activation", None)
+    if acted is not None and acts is not None and acted != acts:
+        note += f"; warning: they were trained with activation: {acted}, here it is {acts}"
     return note
+
+
+def _transfer_moments(
+    agent: Agent, moments: Mapping[str, Any], loaded: list[str], there: Mapping[str, Any]
+) -> str:
+    """Take the state of the optimisers that fit; return a summary."""
+    used, wanted = there.get("optimizer"), getattr(agent.config, "optimizer", None)
+    if used != wanted:
+        return f"optimiser state not loaded: it is of {used}, here the optimizer is {wanted}"
+    taken, left = agent.load_matching_moments(moments, loaded)
+    parts = [f"optimiser state loaded: {', '.join(taken)}"] if taken else []
+    if left:
+        parts.append(f"optimisers that start from zero: {', '.join(left)}")
+    return "; ".join(parts)
 
 
 # -- does a checkpoint fit? -------------------------------------------------------------------

@@ -312,6 +312,8 @@ class RuleState:
     times: int = 0
     old: dict[str, Any] | None = None
     """Values to return to; None if nothing is to be reverted."""
+    before: float | None = None
+    """The metric when the change was made."""
     age: int = 0
     due: dict[str, Any] | None = None
     """The change to make at the start of the next epoch."""
@@ -346,9 +348,11 @@ def _see(rule: Intervention, state: RuleState, value: float, config: Config) -> 
     if state.old is not None:
         state.age += 1
         is_over = rule.revert_after is not None and state.age >= rule.revert_after
-        if is_over or (improved and rule.revert_on_improvement):
+        is_worse = state.before is not None and signed < state.before - rule.min_delta
+        is_harmful = is_worse and rule.revert_on_worse
+        if is_over or is_harmful or (improved and rule.revert_on_improvement):
             state.due, state.old = state.old, None
-            state.why = "reverted"
+            state.why = f"reverted: {rule.metric} got worse" if is_harmful else "reverted"
     if improved:
         state.best, state.stalled = signed, 0
         return
@@ -360,10 +364,11 @@ def _see(rule: Intervention, state: RuleState, value: float, config: Config) -> 
     if state.stalled < rule.patience or not is_left or state.old is not None or state.due:
         return
     now = config_dict(config)
-    state.due = rule.new_values(now)
+    state.due = rule.new_values(now, state.times)
     state.why = f"{rule.metric} stalled {state.stalled} times"
-    if rule.revert_after is not None or rule.revert_on_improvement:
-        state.old, state.age = {name: now[name] for name in rule.change}, 0
+    if rule.may_revert:
+        state.old, state.age = {name: now[name] for name in state.due}, 0
+        state.before = signed
     state.times, state.stalled, state.cooldown = state.times + 1, 0, rule.cooldown
 
 
@@ -373,9 +378,10 @@ def check_interventions(config: Config) -> None:
     bare = config.replace(interventions=[])
     for rule in config.interventions:
         try:
-            unknown = [name for name in rule.change if name not in type(config).model_fields]
-            if unknown:
-                raise ConfigError(f"{config.algo_id} has no field {', '.join(unknown)}")
-            edited(bare, rule.new_values(config_dict(bare)))
+            for times, change in enumerate(rule.changes):
+                unknown = [name for name in change if name not in type(config).model_fields]
+                if unknown:
+                    raise ConfigError(f"{config.algo_id} has no field {', '.join(unknown)}")
+                edited(bare, rule.new_values(config_dict(bare), times))
         except (ConfigError, ValueError) as error:
             raise ConfigError(f"interventions: {rule.name}: {error}") from None

@@ -60,6 +60,7 @@ from gymnasium_solver.training.profile import report_profile, share_seconds
 from gymnasium_solver.training.progress import goals_behind
 from gymnasium_solver.training.seeds import draw_seed
 from gymnasium_solver.training.threads import (
+    gpu_arithmetic,
     limited_threads,
     old_objects_left_out,
     pick_compiled_threads,
@@ -182,7 +183,8 @@ def _trainer(
     env = training_env(config)
     # Limit threads before initialising weights: the rounding of the initialisation depends on it.
     n_threads = pick_threads(config, env.observation_space)
-    with limited_threads(n_threads, pick_compiled_threads(config, n_threads)):
+    threads = limited_threads(n_threads, pick_compiled_threads(config, n_threads))
+    with threads, gpu_arithmetic(config.perf):
         trainer = Trainer(config, env, everyone, timer)
         try:
             yield trainer
@@ -204,11 +206,13 @@ def run_to_end(
         if over is None:
             with stop_on_signals(trainer.activity), old_objects_left_out():
                 over = _loop(trainer)
+        trainer.operators.stop()
         finish(trainer, over)
     except BaseException as error:
         trainer.fail(error)
         raise
     finally:
+        trainer.operators.stop()
         if trainer.timer.detailed:
             report_profile(trainer.timer, run.path, trainer.observer)
         run.close()
@@ -238,6 +242,7 @@ def _loop(trainer: Trainer) -> str:
             trainer.observer.on_eval(found.result, found.is_best)
         stop_reason = _asked_to_stop(trainer, found.stop_reason)
         _save_if_due(trainer, found, stop_reason)
+        trainer.operators.end_epoch(trainer.run.path)
         if stop_reason:
             return stop_reason
 

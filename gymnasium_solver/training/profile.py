@@ -6,22 +6,72 @@
 
 The trace contains the first and the last spans in the trace-event format of ui.perfetto.dev and
 chrome://tracing. The spans between them are dropped, so the file stays small for long runs.
+
+`--profile kineto` also writes the operators and kernels of a few epochs, by torch.profiler.
 """
 
 import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch.profiler
+
+from gymnasium_solver.config.schema import Config
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.timing import REST, Span, Timer
 from gymnasium_solver.training.activity import PAUSED
 from gymnasium_solver.training.observer import Observer
 
-TRACE = "trace.json"  # file in a run
+TRACE, KINETO = "trace.json", "kineto.json"  # files in a run
 UPDATE_REST = "rest of the update"
 UPDATE_PARTS = ("store in the replay", "sample", "gradient", "optimiser", "target network")
 PARTS = ("env", "act", "store", "update", "eval", "log", "checkpoint", PAUSED, REST)
 SHARES = ("env", "act", "update", "eval")
+
+
+class Operators:
+    """The trace of torch.profiler (kineto) over some epochs, with `profile: kineto`.
+
+    operators.end_epoch(run.path)     # after every epoch: starts, and writes when it is full
+    operators.stop()                  # at the end, whether or not it has begun"""
+
+    def __init__(self, config: Config, observer: Observer):
+        self._is_wanted, self._observer = config.profile == "kineto", observer
+        self._skip, self._active = config.profile_epochs
+        self._n_epochs = 0
+        self._folder: Path | None = None
+        self._running: torch.profiler.profile | None = None
+        if self._is_wanted and self._skip == 0:
+            self._start()
+
+    def _start(self) -> None:
+        self._running = torch.profiler.profile()  # of the CPU, and of a GPU if there is one
+        self._running.start()
+
+    def end_epoch(self, folder: Path) -> None:
+        if not self._is_wanted:
+            return
+        self._n_epochs, self._folder = self._n_epochs + 1, folder
+        if self._n_epochs == self._skip:
+            self._start()
+        elif self._running is not None and self._n_epochs == self._skip + self._active:
+            self.stop()
+
+    def stop(self) -> None:
+        """End the recording and write it; say so if the run was too short for it."""
+        if not self._is_wanted:
+            return
+        self._is_wanted = False
+        if self._running is None or self._folder is None or self._n_epochs == self._skip:
+            text = f"no {KINETO}: the run ended before epoch {self._skip + 1} did (profile_epochs)"
+            self._observer.on_message("warning", text)
+            return
+        self._running.stop()
+        path = self._folder / KINETO
+        self._running.export_chrome_trace(str(path))
+        self._running = None
+        recorded = self._n_epochs - self._skip
+        self._observer.on_message("info", f"operators of {recorded} epochs are in {path}")
 
 
 class Row(NamedTuple):

@@ -1,4 +1,5 @@
-"""Settings of the process while a run trains: CPU threads, and Python's garbage collector.
+"""Settings of the process while a run trains: CPU threads, precision on a GPU, and Python's garbage
+collector.
 
 A small matrix product is slower on two threads than on one, and much slower if another process uses
 the second core: each call then waits for a thread that is not running. The number of threads
@@ -18,7 +19,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -97,6 +98,27 @@ def limited_threads(n_threads: int, compiled: int | None = None) -> Iterator[Non
         torch.set_flush_denormal(False)
         torch.set_num_threads(before)
         set_threads(compiled_before)
+
+
+@contextmanager
+def gpu_arithmetic(perf: Literal["fast", "exact"] | None) -> Iterator[None]:
+    """Compute on a GPU as the field `perf` says, and as before afterwards. A CPU computes the
+    same."""
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    names = ("allow_tf32", "benchmark", "deterministic")
+    before = products.allow_tf32, [getattr(convolutions, name) for name in names]
+    if perf is not None:
+        is_fast = perf == "fast"
+        products.allow_tf32 = is_fast
+        for name, value in zip(names, (is_fast, is_fast, not is_fast), strict=True):
+            setattr(convolutions, name, value)
+    try:
+        yield
+    finally:
+        if perf is not None and current_lane() is None:  # lanes have the same config
+            products.allow_tf32 = before[0]
+            for name, value in zip(names, before[1], strict=True):
+                setattr(convolutions, name, value)
 
 
 def numpy_blas_files(

@@ -64,7 +64,7 @@ from gymnasium_solver.training.observer import (
     observer_class,
     rows_together,
 )
-from gymnasium_solver.training.profile import collect_seconds
+from gymnasium_solver.training.profile import Operators, collect_seconds
 from gymnasium_solver.training.progress import CheckpointCadence, Plan, Progress, eval_cadence
 from gymnasium_solver.training.ray_collectors import RemoteCollector
 from gymnasium_solver.training.videos import VideoRecorder, can_record
@@ -86,7 +86,8 @@ class Trainer:
     ):
         """`env`: the training environment; the trainer closes it."""
         self.observer = observer
-        self.timer = timer or Timer(detailed=config.profile)
+        self.timer = timer or Timer(detailed=bool(config.profile))
+        self.operators = Operators(config, observer)
         self.activity = Activity(self.timer)
         self.activity.epoch_size = config.n_envs * config.n_steps
         self.control = Control(self.activity)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import gymnasium_solver as gs
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.training.prepare import changed_from_shipped, load_config
 from tests.loop.conftest import Notes, SmallEnv, registered
@@ -138,6 +138,36 @@ def test_the_weights_really_come_over(train: Call) -> None:
     )
     for name, values in theirs.items():
         np.testing.assert_array_equal(own[name], values, err_msg=name)
+
+
+def moments_of(run: Any) -> dict[str, np.ndarray]:
+    return load_checkpoint(run.checkpoints_dir / "last").tensors["optimizer"]
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "NAdam"])
+def test_the_state_of_the_optimiser_comes_over_if_asked(train: Call, optimizer: str) -> None:
+    source = train("ppo", "Bandit-v0", policy_lr=0.05, optimizer=optimizer)
+    steps = int(moments_of(source)["policy.n_steps"])
+    heard, same = Notes(), {"optimizer": optimizer, "init_from_run": source.id, "max_epochs": 1}
+    plain = train("ppo", "Bandit-v0", seed=9, **same)
+    own = int(moments_of(plain)["policy.n_steps"])
+    run = train("ppo", "Bandit-v0", seed=9, init_optimizer=True, observer=heard, **same)
+    assert "optimiser state loaded: policy" in heard.notes[-1]
+    assert int(moments_of(run)["policy.n_steps"]) == steps + own
+    # The first steps are those of an optimiser that knows the size of gradients.
+    assert not all(np.array_equal(a, moments_of(plain)[k]) for k, a in moments_of(run).items())
+
+
+def test_the_state_of_an_optimiser_stays_where_a_part_of_its_parameters_is_new(train: Call) -> None:
+    source = train("ppo", "Bandit-v0", max_epochs=1)
+    heard = Notes()
+    new = {"init_from_run": source.id, "init_optimizer": True, "observer": heard, "max_epochs": 1}
+    train("ppo", "Bandit-v0", env_kwargs={"n_arms": 4}, **new)
+    assert "optimisers that start from zero: policy" in heard.notes[-1]
+    train("ppo", "Bandit-v0", optimizer="sgd", **new)
+    assert "not loaded: it is of adam, here the optimizer is sgd" in heard.notes[-1]
+    with pytest.raises(ConfigError, match="init_optimizer needs init_from_run"):
+        train("ppo", "Bandit-v0", init_optimizer=True)
 
 
 def test_nothing_that_fits_is_an_error_and_leaves_no_run_behind(train: Call) -> None:

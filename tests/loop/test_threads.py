@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_info
 from gymnasium_solver.training import threads
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.threads import (
+    gpu_arithmetic,
     limited_threads,
     numpy_blas_files,
     old_objects_left_out,
@@ -58,6 +59,20 @@ def test_compiled_programs_get_a_second_thread_earlier(
     monkeypatch.setattr(threads, "cpu_share", lambda: 8)
     config = load_config("CartPole-v1:dqn").replace(**fields)
     assert pick_compiled_threads(config, torch_threads) == expected
+
+
+@pytest.mark.parametrize("perf", ["fast", "exact", None])
+def test_arithmetic_on_a_gpu_is_set_for_a_run_and_restored(perf: Any) -> None:
+    def settings() -> list[bool]:
+        cudnn = torch.backends.cudnn
+        return [torch.backends.cuda.matmul.allow_tf32, cudnn.allow_tf32, cudnn.benchmark]
+
+    before, wanted = settings(), {"fast": [True] * 3, "exact": [False] * 3}
+    with gpu_arithmetic(perf):
+        assert settings() == wanted.get(perf, before)
+        assert torch.backends.cudnn.deterministic == (perf == "exact")
+    assert settings() == before
+    assert not torch.backends.cudnn.deterministic
 
 
 def test_images_take_every_cpu(monkeypatch):

@@ -404,6 +404,48 @@ def test_a_whole_number_stays_one(make_config: Call) -> None:
     assert fired(config, "m", [1, 1])[-1] == {"n_epochs": 3}
 
 
+def test_a_change_that_made_it_worse_is_undone(make_config: Call) -> None:
+    rule = {
+        "metric": "m",
+        "patience": 1,
+        "max_times": None,
+        "min_delta": 0.5,
+        "revert_on_worse": True,
+        "change": [{"policy_lr": {"multiply": 0.5}}, {"gamma": 0.5}],
+    }
+    config = make_config("ppo", "CartPole-v1", policy_lr=0.1, gamma=0.9, interventions=[rule])
+    halved, back = {"policy_lr": 0.05}, {"policy_lr": 0.1}
+    # Stalls: a change. 0.6 is not worse by more than 0.5, 0.2 is. Then it is the next one's turn.
+    assert fired(config, "m", [1, 1, 0.6, 0.2, 0.2]) == [None, halved, None, back, {"gamma": 0.5}]
+    kept = fired(config, "m", [1, 1, 2, 3])
+    assert kept == [None, halved, None, None], "a change that helps stays"
+
+
+def test_the_old_key_of_rules_is_read(make_config: Call) -> None:
+    old = {
+        "monitor": "m",
+        "patience": 1,
+        "cooldown": 2,
+        "actions": [
+            {"param": "policy_lr", "operation": "multiply", "factor": 0.5, "min": 0.06},
+            {"param": "gamma", "operation": "set", "value": 0.5, "revert_on_worse": True},
+        ],
+    }
+    config = make_config("ppo", "CartPole-v1", policy_lr=0.1, plateau_interventions=old)
+    (rule,) = config.interventions
+    assert (rule.metric, rule.cooldown, rule.max_times, rule.revert_on_worse) == (
+        "m",
+        2,
+        None,
+        True,
+    )
+    assert rule.change == [{"policy_lr": {"multiply": 0.5, "min": 0.06}}, {"gamma": 0.5}]
+    assert fired(config, "m", [1, 1])[-1] == {"policy_lr": 0.06}
+    for wrong in ({"actions": "x"}, {"actions": [{"param": "gamma", "operation": "divide"}]}):
+        with pytest.raises(ConfigError, match="actions: expected"):
+            make_config("ppo", "CartPole-v1", plateau_interventions=wrong)
+
+
 REVERTED: dict[str, Any] = {
     "name": "explore",
     "metric": "train/opt/loss/value",

@@ -21,6 +21,7 @@ from gymnasium_solver.training import loop
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.observer import Observer, TrainInfo
 from gymnasium_solver.training.profile import rows, share_seconds, table, write_trace
+from tests.loop.conftest import Notes
 
 Call = Callable[..., Any]
 CONTINUOUS = ("sac", "td3", "ddpg", "crossq")
@@ -262,6 +263,29 @@ def test_an_update_is_split_into_its_parts(
     if algo_id in ("dqn", "sac"):
         parts |= {"sample", "store in the replay"}
     assert parts <= {row.name for row in rows(timer) if row.depth == 1}
+
+
+@pytest.mark.parametrize(
+    ("epochs", "wanted"), [([0, 2], True), ([2, 1], True), ([3, 5], True), ([9, 1], False)]
+)
+def test_operators_of_some_epochs_are_traced(
+    make_config: Callable[..., Config], weight_hash: Callable[..., str], epochs: Any, wanted: bool
+) -> None:
+    plain = make_config("ppo", "CartPole-v1", max_epochs=4, compile=False, perf="fast")
+    heard = Notes()
+    traced = plain.replace(profile="kineto", profile_epochs=epochs)
+    run = loop.train(traced, runs_root=Path("traced"), observers=[heard])
+    assert weight_hash(run) == weight_hash(loop.train(plain, runs_root=Path("plain")))
+    assert (run.path / "trace.json").exists()
+    path = run.path / "kineto.json"
+    assert path.exists() == wanted
+    if not wanted:
+        assert any("ended before epoch 10" in text for text in heard.notes)
+        return
+    names = [event.get("name") for event in json.loads(path.read_text())["traceEvents"]]
+    n_recorded = min(epochs[1], 4 - epochs[0])
+    per_epoch = plain.n_epochs * plain.n_envs * plain.n_steps / plain.batch_size
+    assert names.count("aten::_fused_adam_") == n_recorded * per_epoch
 
 
 def test_a_run_that_breaks_off_is_profiled_too(make_config: Callable[..., Config]) -> None:

@@ -15,7 +15,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.export.c_header import c_header
 from gymnasium_solver.share.export.deployed import Deployed, Observed, deployed_policy, observe
-from gymnasium_solver.share.export.export_run import export_run
+from gymnasium_solver.share.export.export_run import OnnxPolicy, check_same, export_run
 from gymnasium_solver.training.agents import load_agent, run_treatment
 from tests.share.kinds import KINDS, train_kind
 
@@ -111,16 +111,15 @@ def test_onnx_plays_the_docs_loop_without_torch(tmp_path: Path) -> None:
 
 def check_refused_if_different(run: Run, data: bytes) -> None:
     """The file of one policy, compared with another: the same network with its head negated."""
-    from gymnasium_solver.share.export.export_run import check_same
-
     agent, policy, observed = loaded(run)
-    assert check_same(policy, data, observed) == 0.0
+    onnx_policy = OnnxPolicy(data)
+    assert check_same(policy, onnx_policy, observed) == 0.0
     with torch.no_grad():
         for name in ("actor_head.weight", "actor_head.bias"):
             agent.net.get_parameter(name).neg_()
     treatment = run_treatment(run, agent.config, agent.observation_space)
     with pytest.raises(RunError, match="acts differently"):
-        check_same(policy, data, observe(agent.config, agent, treatment, 64))
+        check_same(policy, onnx_policy, observe(agent.config, agent, treatment, 64))
 
 
 def docs_loop() -> str:
@@ -139,6 +138,33 @@ def test_the_onnx_file_acts_as_the_run(kind: str, tmp_path: Path) -> None:
     exported = export_run(str(run.path), tmp_path, "onnx", n_observations=1000)
     assert exported.n_compared >= 1000
     assert np.isfinite(exported.largest_difference)
+
+
+IN_TORCH = [
+    kind if kind in ("ppo-masked", "ppo-gru") else pytest.param(kind, marks=pytest.mark.services)
+    for kind in sorted(KINDS)
+]
+
+
+@pytest.mark.parametrize("kind", IN_TORCH)
+def test_the_program_of_torch_acts_as_the_run(kind: str, tmp_path: Path) -> None:
+    run = train_kind(kind, tmp_path)
+    exported = export_run(str(run.path), tmp_path, "torch", n_observations=200)
+    assert exported.n_compared >= 200
+    data = Path(exported.path).read_bytes()
+    assert str(Path(torch.__file__).parent).encode() not in data
+    extra = {"gymnasium_solver.json": ""}
+    program = torch.export.load(exported.path, extra_files=extra).module()
+    facts = json.loads(extra["gymnasium_solver.json"])
+    assert facts["inputs"] == list(exported.inputs)
+    assert facts["env_id"] == load_agent(run).config.env_id
+    # Loaded in another place, for another number of rows, it acts as the agent does.
+    _, policy, observed = loaded(run)
+    step = observed.steps[0]
+    arrays = policy.arrays(step.obs, step.mask, None, step.is_first)
+    rows = [torch.from_numpy(arrays[name][:3].copy()) for name in facts["inputs"]]
+    for own, given in zip(policy(*rows), program(*rows), strict=True):
+        torch.testing.assert_close(own, given)
 
 
 def test_bad_formats_and_runs_are_one_line(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ NOT_SEARCHED = {
     "spec": "it describes the environment",
     "plugins": "they are imported before the sweep",
     "init_from_run": "set it for all trials with --set init_from_run=RUN",
+    "init_optimizer": "set it for all trials with --set init_optimizer=true",
 }
 
 

@@ -1,5 +1,6 @@
 """`gsolve export`: writes the policy of a run to a file, after comparing it with the run: as ONNX,
-which torch writes, onnx checks and onnxruntime runs, or as C (c_header.py).
+which torch writes, onnx checks and onnxruntime runs, as a program of torch.export (.pt2), or as C
+(c_header.py).
 
 exported = export_run("@last/@best", root, "onnx")
 exported.path, exported.n_compared, exported.largest_difference
@@ -9,7 +10,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -37,7 +38,8 @@ from gymnasium_solver.training.agents import load_agent, run_treatment
 from gymnasium_solver.training.threads import limited_threads
 from gymnasium_solver.version import __version__
 
-SUFFIXES = {"onnx": ".onnx", "c": ".h"}
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2", "c": ".h"}
+FACTS = "gymnasium_solver.json"  # in the extra files of a .pt2
 N_OBSERVATIONS = 1000
 
 
@@ -77,7 +79,7 @@ def export_run(
         raise ConfigError(f"--format {format}: expected {' or '.join(SUFFIXES)}.")
     if format == "onnx":
         require_onnx()
-    write = onnx_file if format == "onnx" else c_header
+    write = {"onnx": onnx_file, "torch": torch_file, "c": c_header}[format]
     found = resolve_checkpoint(ref, root)
     env_steps = int(found.path.name)
     with limited_threads(1):
@@ -140,8 +142,8 @@ def onnx_file(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Wri
     """The file, its largest difference from the policy, and its inputs and outputs."""
     first = observed.steps[0]
     data = onnx_bytes(policy, policy.arrays(first.obs, first.mask, None, first.is_first), meta)
-    largest = check_same(policy, data, observed)
-    session = OnnxPolicy(data).session
+    runs = OnnxPolicy(data)
+    largest, session = check_same(policy, runs, observed), runs.session
     inputs, outputs = (
         {value.name: f"{value.type} {value.shape}" for value in values}
         for values in (session.get_inputs(), session.get_outputs())
@@ -155,17 +157,14 @@ def onnx_bytes(
     """The policy as an ONNX model with a dynamic batch size."""
     import onnx
 
-    # Two rows: torch treats a batch of one as a constant.
-    rows = [np.concatenate([example[name]] * 2)[:2] for name in policy.input_names]
-    inputs = tuple(torch.from_numpy(array) for array in rows)
-    batch = torch.export.Dim("batch", min=1, max=2**20)
+    inputs, shapes = _traced_inputs(policy, example)
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             policy,
             inputs,
             input_names=policy.input_names,
             output_names=policy.output_names,
-            dynamic_shapes=(tuple({0: batch} for _ in inputs),),
+            dynamic_shapes=shapes,
             dynamo=True,
             verbose=False,
         )
@@ -186,6 +185,61 @@ def onnx_bytes(
     buffer = io.BytesIO()
     onnx.save_model(model, buffer)
     return buffer.getvalue()
+
+
+def _traced_inputs(
+    policy: Deployed, example: Mapping[str, np.ndarray]
+) -> tuple[tuple[torch.Tensor, ...], Any]:
+    """Inputs to trace the policy with, and what says that their batch size is free."""
+    # Two rows: torch treats a batch of one as a constant.
+    rows = [np.concatenate([example[name]] * 2)[:2] for name in policy.input_names]
+    inputs = tuple(torch.from_numpy(array) for array in rows)
+    batch = torch.export.Dim("batch", min=1, max=2**20)
+    return inputs, (tuple({0: batch} for _ in inputs),)
+
+
+def torch_file(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Written:
+    """A program of torch.export, its largest difference from the policy, and its inputs and
+    outputs."""
+    first = observed.steps[0]
+    example = policy.arrays(first.obs, first.mask, None, first.is_first)
+    inputs, shapes = _traced_inputs(policy, example)
+    with _quiet(), torch.no_grad():
+        program = torch.export.export(policy, inputs, dynamic_shapes=shapes, strict=False)
+    for node in program.graph.nodes:  # stack traces with paths of this machine
+        for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
+            node.meta.pop(key, None)
+    for name, value in program.state_dict.items():  # they are views of the optimiser's vector
+        own = value.detach().clone()
+        is_learnt = isinstance(value, torch.nn.Parameter)
+        program.state_dict[name] = torch.nn.Parameter(own) if is_learnt else own
+    meta = meta | {"inputs": policy.input_names, "outputs": policy.output_names}
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={FACTS: json.dumps(meta)})
+    data = buffer.getvalue()
+    runs = TorchPolicy(data, policy)
+    largest = check_same(policy, runs, observed)
+    taken = dict(zip(policy.input_names, inputs, strict=True))
+    given = dict(zip(policy.output_names, runs.program(*inputs), strict=True))
+    described = [
+        {name: f"{value.dtype} {['batch', *value.shape[1:]]}" for name, value in side.items()}
+        for side in (taken, given)
+    ]
+    return data, largest, *described
+
+
+class TorchPolicy:
+    """An exported program, loaded from its file."""
+
+    def __init__(self, data: bytes, policy: Deployed) -> None:
+        self._names = policy.input_names
+        with _quiet():
+            self.program = torch.export.load(io.BytesIO(data)).module()
+
+    def __call__(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        with torch.no_grad():
+            outputs = self.program(*(torch.from_numpy(inputs[name].copy()) for name in self._names))
+        return [value.numpy() for value in outputs]
 
 
 @contextmanager
@@ -222,11 +276,15 @@ class OnnxPolicy:
         return outputs
 
 
-def check_same(policy: Deployed, data: bytes, observed: Observed) -> float:
-    """Compare the file with the run's policy; return the largest difference of an action.
+def check_same(
+    policy: Deployed,
+    runs: Callable[[Mapping[str, np.ndarray]], list[np.ndarray]],
+    observed: Observed,
+) -> float:
+    """Compare a loaded file with the run's policy; return the largest difference of an action.
 
     RunError if an action differs by more than rounding."""
-    runs, largest = OnnxPolicy(data), 0.0
+    largest = 0.0
     carry: np.ndarray | None = None
     for number, step in enumerate(observed.steps):
         inputs = policy.arrays(step.obs, step.mask, carry, step.is_first)
