@@ -25,6 +25,7 @@ from PIL import Image
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.errors import ConfigError, EnvError, first_line
+from gymnasium_solver.media.about import about_environment, about_model
 from gymnasium_solver.media.drawing import group_pictures, mosaic
 from gymnasium_solver.media.explain_step import groups_of
 from gymnasium_solver.media.labels import action_names, action_text
@@ -130,7 +131,9 @@ class _Recording:
         moment = self.player.moment()
         plan = Plan.of(self.scene.stage, self.agent, moment)
         bodies, tiles = self._pictures(moment)  # before the facts, which tell their format
-        writer = EpisodeWriter.create(self.scene.run, self._facts(plan, tiles))
+        about = {"environment": about_environment(self.scene)}
+        about["model"] = about_model(self.scene, moment.obs)
+        writer = EpisodeWriter.create(self.scene.run, {**self._facts(plan, tiles), **about})
         try:
             for view, body in bodies.items():
                 writer.add_frame(view, body)

@@ -69,6 +69,16 @@ def test_the_frame_of_a_step_is_the_state_before_its_action(
     assert [row["info"]["n"] for row in episode.info()[:-1]] == list(range(1, n + 1))
 
 
+def test_an_episode_tells_its_environment_and_its_model(studio: Studio, shared_run: gs.Run) -> None:
+    facts = studio.play(Ask(shared_run.id, seed=3, most_steps=1)).facts
+    told, model = facts["environment"], facts["model"]
+    assert told["actions"] == "Discrete(2)"
+    assert told["action labels"] == "go_left, go_right"
+    assert told["engine"] == facts["engine"]["played"]
+    assert (model["algorithm"], model["here on"]) == ("ppo", "cpu")
+    assert model["layers"][-1]["output"], "the shape of what it computes"
+
+
 def test_the_advantage_is_that_of_the_learner(studio: Studio, shared_run: gs.Run) -> None:
     episode = studio.play(Ask(shared_run.id, seed=3, greedy=False))
     columns, facts = episode.columns(), episode.facts
@@ -178,6 +188,9 @@ def test_every_kind_of_agent_is_recorded(name: str) -> None:
         assert (columns["carry core"][1] != 0).any()
     if name == "masked":
         assert set(np.unique(columns["legal"][:n])) == {0.0, 1.0}
+    model = facts["model"]
+    assert sum(layer["parameters"] for layer in model["layers"]) == model["parameters"] > 0
+    assert facts["environment"]["id"] == f"Probe/{env}-v0"
     other = played(run, branch=Branch(episode.id, 0))
     assert other.actions().tolist() == episode.actions().tolist()
 

@@ -90,6 +90,17 @@ def test_the_frame_is_the_step_that_was_asked_for(page: Any, site: Site) -> None
     assert shown(frame) == 33
 
 
+def test_the_environment_and_the_model_are_described(page: Any, site: Site) -> None:
+    open_inspector(page, site, episode=finished(site))
+    model = site.get(f"/{finished(site)}")[1]["model"]
+    for title, row in (("Environment", "actions"), ("Model", "parameters")):
+        tab = page.locator("details.ep-about").filter(has_text=title).first
+        tab.locator("summary").click()
+        expect(tab.get_by_role("row", name=row).first).to_be_visible()
+    layers = page.locator("details.ep-about table").nth(2).locator("tr")
+    expect(layers).to_have_count(len(model["layers"]) + 1)
+
+
 def test_the_keys(page: Any, site: Site) -> None:
     frame = open_inspector(page, site, episode=finished(site))
 

@@ -246,3 +246,18 @@ export class StepTable {
     this.draw();
   }
 }
+
+/** Facts by name, one below the other. */
+export function factTable(facts) {
+  const words = (value) => (Array.isArray(value) ? value.join(", ") : typeof value === "object" ? JSON.stringify(value) : typeof value === "number" ? value.toLocaleString("en") : String(value));
+  const shown = Object.entries(facts).filter(([name, value]) => name !== "layers" && value !== null);
+  return h("table", { class: "ep-facts-table" }, ...shown.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), h("td", {}, words(value)))));
+}
+
+/** The layers of a network: kind, shape of the output, size. */
+export function layerTable(layers) {
+  const heads = ["layer", "kind", "output", "parameters", "multiply-adds"];
+  const number = (value) => h("td", { class: "num" }, value.toLocaleString("en"));
+  return h("table", { class: "ep-facts-table" }, h("tr", {}, ...heads.map((name) => h("th", { scope: "col" }, name))),
+    ...layers.map((row) => h("tr", {}, h("td", { class: "mono" }, row.name), h("td", {}, row.kind), h("td", {}, row.output.join(" × ")), number(row.parameters), number(row.multiply_adds))));
+}

@@ -4,7 +4,7 @@
 //   view.setStep(12); view.play(); view.refresh(); view.destroy();
 import { text } from "./data.js";
 import { Chart, HeatStrip, h } from "./charts.js";
-import { ActionPanel, ObsPanel, StepTable } from "./panels.js";
+import { ActionPanel, ObsPanel, StepTable, factTable, layerTable } from "./panels.js";
 
 export const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8, 16];
 
@@ -24,7 +24,7 @@ export class EpisodeView {
       this.makeClock(),
       h("div", { class: "ep-top" }, this.makeStage(), h("div", { class: "ep-side" }, this.actions.element, this.obs.element)),
       h("div", { class: "ep-charts" }, ...this.charts.map((chart) => chart.element)),
-      this.makeTable(),
+      this.makeTable(), ...this.makeAbout(),
     );
     this.showSpeed();
     this.refresh();
@@ -92,6 +92,13 @@ export class EpisodeView {
     details.addEventListener("toggle", () => { if (details.open) { this.table.update(); this.table.show(this.t, true); } });
     this.details = details;
     return details;
+  }
+
+  /** The tabs Environment and Model; episodes recorded by older versions have neither. */
+  makeAbout() {
+    const { environment, model } = this.data.facts;
+    const tab = (title, facts, ...more) => facts && h("details", { class: "ep-panel ep-steps ep-about" }, h("summary", {}, title), factTable(facts), ...more);
+    return [tab("Environment", environment), tab("Model", model, model && layerTable(model.layers))].filter(Boolean);
   }
 
   // --- state
