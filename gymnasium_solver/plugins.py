@@ -19,10 +19,10 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from importlib import import_module
 from typing import Any, TypeVar
 
-from gymnasium_solver.errors import ConfigError, GsolveError
+from gymnasium_solver.config.code import import_code
+from gymnasium_solver.errors import ConfigError, GsolveError, TrustError
 from gymnasium_solver.registry import source_of
 
 T = TypeVar("T")
@@ -54,7 +54,9 @@ def import_plugins(names: Iterable[str]) -> None:
             raise ConfigError(f"plugins: {name!r} is not a module name; expected e.g. my_module")
         see_working_folder()
         try:
-            import_module(name)
+            import_code(name)
+        except TrustError:
+            raise
         except ImportError as error:
             raise ConfigError(
                 f"plugins: cannot import {name!r}: {error}. Give the name of a module that is "

@@ -288,6 +288,8 @@ check: Find every problem in every config: fields, values, wrappers and their op
 observers, environment ids. Nothing is trained.
 
 [PATH...]     files, or folders of them (default: ./configs, else the shipped ones)
+--trust       import the code (plugins, module:Env-v0) that a file names; otherwise such a
+              file is not checked
 --json
 
 examples:
@@ -305,7 +307,7 @@ def check(args: Args) -> int:
     def count(n: int, noun: str) -> str:
         return f"{n:,} {noun}{'s' * (n != 1)}"
 
-    reports = [check_file(path) for path in files]
+    reports = [check_file(path, args.trust) for path in files]
     problems = [problem for report in reports for problem in report.problems]
     n_configs, n_bad = sum(r.configs for r in reports), sum(bool(r.problems) for r in reports)
     checked = f"{count(n_configs, 'config')} in {count(len(files), 'file')}"

@@ -37,7 +37,7 @@ KEYS = {
     "grid_points": "grid_points", "keep": "keep",
 }  # fmt: skip
 MAY_CHANGE = ("trials", "jobs", "final", "final_seeds")  # at a resume, what is searched stays
-ALSO_AT_RESUME = ("runs_dir", "quiet", "json", "backend", "resources", "sbatch")
+ALSO_AT_RESUME = ("runs_dir", "quiet", "json", "backend", "resources", "sbatch", "trust")
 SHOWN, SHOWN_LIVE = 15, 8  # trials of `sweep show`, and while one runs
 
 
@@ -91,7 +91,7 @@ parameters:
 --name NAME            name of the sweep
 -q, --quiet            print only the result
 --config-id NAME       internal: the target; repeatable
---env-kwargs --set --backend --resources --sbatch --runs-dir --json
+--env-kwargs --set --backend --resources --sbatch --trust --runs-dir --json
 
 examples:
   gsolve sweep CartPole-v1:ppo --trials 40 --jobs 2
@@ -118,7 +118,7 @@ def run_command(args: Args) -> int:
         from gymnasium_solver.experiments.search.sweep_folder import create_sweep
 
         given, notes = plan_of(args)
-        prepared = prepare(given)
+        prepared = prepare(given, args.trust)
         plan, notes = prepared.plan, [*notes, *prepared.notes]
         if args.dry_run:
             lines = dump_yaml(plan.model_dump(mode="json", exclude_none=True)).rstrip("\n")
@@ -190,6 +190,7 @@ def resumed(args: Args) -> "Sweep":
             "--trials, --jobs, --final and --final-seeds may change. Start a new sweep for the rest"
         )
     sweep = find_sweep(args.resume, root_of(args))
+    sweep.check_trust(args.trust)
     if sweep.is_running:
         raise UsageError(f"{sweep.id} is running; gsolve sweep show {sweep.id} shows it")
     before = sweep.plan()

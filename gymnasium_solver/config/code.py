@@ -1,23 +1,72 @@
-"""The Python modules that a config makes the program import."""
+"""The Python modules that a config makes the program import.
 
-from collections.abc import Mapping
+`import_code` is the only way from a text in a config to an import: `plugins`, `module:Env-v0`
+wherever an id of an environment stands, wrappers and their options by import path. It refuses a
+module that the config of a stranger's run names, whichever field that was. `code_named` finds such
+names beforehand, by their form, so that a command ends before it has done anything.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from types import ModuleType
 from typing import Any
+
+from gymnasium_solver.errors import TrustError
+from gymnasium_solver.printable import printable
+
+_MODULE = re.compile(r"\w+(\.\w+)*")
+# module:Env-v0, module:Class, and Gymnax/module:Class; mc:episode is a kind of return.
+_WITH_COLON = re.compile(r"(?!mc:)(?:\w+/)?([^\W\d]\w*(?:\.\w+)*):\w\S*")
+# module.Class, in the wrappers only: elsewhere a text with dots is the name of a file or a number.
+_WITH_DOTS = re.compile(r"([^\W\d]\w*(?:\.\w+)*)\.\w+")
+
+_strange: dict[str, str] = {}
+"""Texts in the configs of strangers that this process has read -> the run."""
+_own: set[str] = set()
+"""Texts in configs of the user's own, and in those that were read with trust."""
+
+
+def import_code(module: str) -> ModuleType:
+    """Import a module that a config names. TrustError if only the config of a stranger names it;
+    ImportError and whatever the module raises."""
+    if not _MODULE.fullmatch(module):
+        raise ImportError(f"{printable(module)!r} is not the name of a module")
+    run = next((run for text, run in _strange.items() if _names(text, module)), None)
+    if run is not None and not any(_names(text, module) for text in _own):
+        raise untrusted(run, [module])
+    return import_module(module)
+
+
+def untrusted(where: str, code: Iterable[str], whose: str = "its config names") -> TrustError:
+    """The refusal to import what a stranger's config names."""
+    return TrustError(
+        f"{printable(where)} was not made here, and {whose} code to import: "
+        f"{printable(', '.join(code))}. Look at it first; then repeat the command with --trust, or "
+        "in Python with trust=True."
+    )
+
+
+def distrust(run: str, *configs: Any) -> None:
+    """From now on import nothing that these configs of a stranger's run name."""
+    _strange.update((text, run) for text in _texts(configs))
+
+
+def accept(*configs: Any) -> None:
+    """These configs are the user's own, or the user trusts them."""
+    _own.update(_texts(configs))
 
 
 def code_named(fields: Mapping[str, Any]) -> list[str]:
-    """Modules of `plugins`, of an `env_id` such as module:Env-v0, and of wrappers given by import
-    path. `fields` may be raw: what has another type is left to the validation of the config."""
-    names = named_plugins(fields)
-    env_id = fields.get("env_id")
-    if isinstance(env_id, str) and ":" in env_id:
-        names.append(env_id.rpartition(":")[0])
-    for field in ("env_wrappers", "wrappers"):
-        wrappers = fields.get(field)
-        for wrapper in wrappers if isinstance(wrappers, list | tuple) else []:
-            name = wrapper.get("id") if isinstance(wrapper, Mapping) else wrapper
-            if isinstance(name, str) and (":" in name or "." in name):
-                names.append(name.partition(":")[0] if ":" in name else name.rpartition(".")[0])
-    return sorted(set(names))
+    """Modules that a config names, at any depth: in `plugins`, in texts such as module:Name, and by
+    import paths in the wrappers. `fields` may be raw: what has another type is left to the
+    validation of the config."""
+    blocks = list(_blocks(fields))
+    names = {name for block in blocks for name in named_plugins(block)}
+    names |= {found[1] for text in _texts(fields) if (found := _WITH_COLON.fullmatch(text))}
+    wrappers = [block.get(key) for block in blocks for key in ("env_wrappers", "wrappers")]
+    names |= {found[1] for text in _texts(wrappers) if (found := _WITH_DOTS.fullmatch(text))}
+    return sorted(names)
 
 
 def named_plugins(fields: Mapping[str, Any]) -> list[str]:
@@ -27,3 +76,29 @@ def named_plugins(fields: Mapping[str, Any]) -> list[str]:
     if not isinstance(items, list | tuple):
         return []
     return [item for item in items if isinstance(item, str)]
+
+
+def _names(text: str, module: str) -> bool:
+    """Whether the name of a module stands in a text as a word."""
+    return module in text and bool(re.search(rf"(?<![\w.]){re.escape(module)}(?!\w)", text))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts inside a value: keys and items at any depth."""
+    return (item for item in _inside(value) if isinstance(item, str))
+
+
+def _blocks(value: Any) -> Iterator[Mapping[str, Any]]:
+    """All blocks inside a value."""
+    return (item for item in _inside(value) if isinstance(item, Mapping))
+
+
+def _inside(value: Any) -> Iterator[Any]:
+    waiting = [value]
+    while waiting:
+        item = waiting.pop()
+        yield item
+        if isinstance(item, Mapping):
+            waiting += [*item, *item.values()]
+        elif isinstance(item, list | tuple | set):
+            waiting += item

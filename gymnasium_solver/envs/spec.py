@@ -6,8 +6,10 @@ engine of their own; no other module decides anything by the prefix of an id.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Literal
+
+from gymnasium_solver.config.code import import_code
+from gymnasium_solver.errors import TrustError
 
 EvalEnvs = Literal["array", "many", "as_training", "one"]
 # Gymnasium's NumPy CartPole against EnvPool's, us a step of 1 / 8 / 64 / 1024 envs on two cores:
@@ -178,7 +180,9 @@ def registry_entry(env_id: str) -> Any | None:
         from gymnasium_solver.envs.env_bugs import env_bug
 
         try:
-            import_module(module)
+            import_code(module)
+        except TrustError:
+            raise
         except (Exception, SystemExit) as error:  # a package may need a display, a licence, ...
             raise env_bug(f"{env_id}: cannot import {module!r}:", error) from error
     return gymnasium.registry.get(name)

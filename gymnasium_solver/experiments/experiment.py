@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gymnasium_solver.backends.local import LANES
-from gymnasium_solver.config.code import code_named
+from gymnasium_solver.config.code import code_named, untrusted
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
-from gymnasium_solver.errors import ConfigError, RunError, TrustError
+from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atomic, writing
@@ -185,10 +185,7 @@ class Experiment:
         code = sorted({name for config in configs for name in code_named(config)})
         made_by = {"id": self.id, "signature": self.signature}
         if code and not trust and not is_made_here(made_by, code):
-            raise TrustError(
-                f"{self.path} was not made here, and its configs name code to import: "
-                f"{', '.join(code)}. Look at it first; then repeat the command with --trust."
-            )
+            raise untrusted(str(self.path), code, "its configs name")
 
 
 def create(

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gymnasium_solver.config.find import read_config_file
+from gymnasium_solver.config.code import accept, code_named
+from gymnasium_solver.config.find import SHIPPED, read_config_file
 from gymnasium_solver.config.schema import Config, canonical
 from gymnasium_solver.config.yaml_file import FieldPath, field_lines, read_text, unfilled
 from gymnasium_solver.envs.make import check_env_id, env_from_config
@@ -32,6 +33,7 @@ from gymnasium_solver.errors import (
     TrustError,
 )
 from gymnasium_solver.plugins import import_plugins
+from gymnasium_solver.printable import printable
 from gymnasium_solver.registry import config_class, observers
 from gymnasium_solver.training.prepare import check_trust, given_algo_id, load_config
 
@@ -95,8 +97,9 @@ class FileReport:
     problems: list[Problem] = field(default_factory=list)
 
 
-def check_file(path: Path) -> FileReport:
-    """Check all configs of a file.
+def check_file(path: Path, trust: bool = False) -> FileReport:
+    """Check all configs of a file. `trust`: import the code that they name; otherwise a file that
+    names code is not checked, since this is what one does with a file that one has not read.
 
     Loading a config stops at the first kind of problem; here all of them are collected, for every
     variant. A problem in lines that several variants share is named once.
@@ -105,7 +108,7 @@ def check_file(path: Path) -> FileReport:
     try:
         file = read_config_file(path)
         lines = field_lines(read_text(path)[0])
-        check_trust(path, [file.base, *file.variants.values()])
+        _check_code(path, [file.base, *file.variants.values()], trust)
     except (ConfigError, TrustError) as error:
         report.problems.append(_file_problem(path, str(error)))
         return report
@@ -126,6 +129,21 @@ def check_file(path: Path) -> FileReport:
         for (line, text), who in sorted(grouped.items(), key=lambda item: item[0][0] or 0)
     ]
     return report
+
+
+def _check_code(path: Path, lines: list[dict[str, Any]], trust: bool) -> None:
+    """TrustError if a file that is not shipped names code to import, other than Gymnasium's, and is
+    not trusted."""
+    if trust or path.is_relative_to(SHIPPED):
+        accept(lines)
+        return
+    check_trust(path, lines)
+    names = {name for fields in lines for name in code_named(fields)}
+    if code := sorted(name for name in names if name.partition(".")[0] != "gymnasium"):
+        raise TrustError(
+            f"it names code, {printable(', '.join(code))}, which is not imported: the file is not "
+            "checked. With --trust it is."
+        )
 
 
 def _file_problem(path: Path, text: str) -> Problem:

@@ -19,7 +19,7 @@ from typing import Any
 
 from gymnasium_solver.algos import ALGOS, algo_ids
 from gymnasium_solver.config.blocks import EnvFields
-from gymnasium_solver.config.code import code_named, named_plugins
+from gymnasium_solver.config.code import accept, code_named, distrust, named_plugins, untrusted
 from gymnasium_solver.config.find import (
     DEFAULT_ALGO,
     SHIPPED,
@@ -41,12 +41,10 @@ from gymnasium_solver.envs.suites.game_options import fill_defaults, modern, mod
 from gymnasium_solver.errors import (
     ConfigError,
     EnvError,
-    TrustError,
     UnknownEnvError,
     missing_training,
 )
 from gymnasium_solver.plugins import import_plugins, see_working_folder
-from gymnasium_solver.printable import printable
 from gymnasium_solver.registry import config_class, observers
 from gymnasium_solver.runs.alerts.judge import check_muted
 from gymnasium_solver.runs.machine import is_made_here
@@ -211,8 +209,11 @@ def _import_plugins_of(target: str, changes: Mapping[str, Any], trust: bool) -> 
     """Import the `plugins` of the overrides and the file, before anything is looked up."""
     path = own_file(target)
     lines = [] if path is None else _all_lines(path)
+    accept(target, changes)
     if path is not None and not trust:
         check_trust(path, lines)
+    else:
+        accept(lines)
     for fields in (changes, *lines):
         import_plugins(named_plugins(fields))
 
@@ -286,16 +287,18 @@ def _named(where: str) -> Iterator[None]:
 
 
 def check_trust(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
-    """TrustError if this file is the config of a run that was not made here and names code.
-    `lines`: all blocks of the file."""
+    """TrustError if this file is the config of a run that was not made here and names code. What
+    else such a config holds is not imported either (`import_code`). `lines`: all blocks of the
+    file."""
     run = Run(path.parent)
+    lines = list(lines)
     code = sorted({name for fields in lines for name in code_named(fields)})
-    if code and is_run(run.path) and not is_made_here(run.meta(), code):
-        names = printable(", ".join(code))
-        raise TrustError(
-            f"{run.path} was not made here, and its config names code to import: {names}. Look at "
-            "it first; then repeat the command with --trust, or in Python with trust=True."
-        )
+    if not is_run(run.path) or is_made_here(run.meta(), code):
+        accept(lines)
+        return
+    distrust(str(run.path), lines)
+    if code:
+        raise untrusted(str(run.path), code)
 
 
 def settle_scales(

@@ -11,12 +11,17 @@ import pytest
 
 import gymnasium_solver as gs
 from gymnasium_solver.cli import main as cli
-from gymnasium_solver.config.code import code_named
-from gymnasium_solver.errors import TrustError
+from gymnasium_solver.config import code as code_of_configs
+from gymnasium_solver.config.code import accept, code_named, distrust, import_code
+from gymnasium_solver.config.yaml_file import dump_yaml
+from gymnasium_solver.envs.make import env_from_config, make_vector_env
+from gymnasium_solver.errors import GsolveError, TrustError
+from gymnasium_solver.registry import ALGOS, config_class
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training import loop
-from gymnasium_solver.training.prepare import build_config
+from gymnasium_solver.training import loop, prepare
+from gymnasium_solver.training.prepare import build_config, load_config
+from tests.sampled import sampled
 
 TINY = {
     "env_id": "Bandit-v0", "algo_id": "ppo", "seed": 1, "n_envs": 2, "n_steps": 16, "max_epochs": 2,
@@ -32,6 +37,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     (tmp_path / f"{MODULE}.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    monkeypatch.setattr(code_of_configs, "_strange", {})
+    monkeypatch.setattr(code_of_configs, "_own", set())
     yield tmp_path / "imported"
     sys.modules.pop(MODULE, None)
 
@@ -154,5 +161,130 @@ def test_what_counts_as_code() -> None:
     wrappers = [{"id": "my.mod:Wrap"}, {"id": "gymnasium.wrappers.Clip"}, "TimeLimit", {"id": 3}]
     fields: dict[str, Any] = {"plugins": ["p"], "env_id": "mod:Env-v0", "env_wrappers": wrappers}
     assert code_named(fields) == ["gymnasium.wrappers", "mod", "my.mod", "p"]
-    for plain in ({}, {"plugins": None, "env_id": "ALE/Pong-v5"}, {"plugins": 3, "env_id": []}):
+    deep = {"tasks": ["a:A-v0", {"env_id": "b.c:B-v0"}], "x": {"y": [{"Gymnax/d:E": 1}]}}
+    assert code_named(deep) == ["a", "b.c", "d"]
+    for plain in (
+        {}, {"plugins": None, "env_id": "ALE/Pong-v5"}, {"plugins": 3, "env_id": []},
+        {"description": "see https://a.b/c: it is good", "env_kwargs": {"xml_file": "ant.xml"}},
+        {"init_from_run": "runs/a/@best", "n_steps": "1:2", "policy_lr": "lin_0.001"},
+    ):  # fmt: skip
         assert code_named(plain) == []
+
+
+# -- whichever field names it -----------------------------------------------------------------
+
+IN_A_RUN: dict[str, dict[str, Any]] = {
+    "plugins": {"plugins": [MODULE]},
+    "env_id": {"env_id": f"{MODULE}:Bandit-v0"},
+    "gymnax": {"env_id": f"Gymnax/{MODULE}:Env"},
+    "tasks": {"tasks": [f"{MODULE}:CartPole-v1", "CartPole-v1"]},
+    "task blocks": {"tasks": [{"env_id": f"{MODULE}:CartPole-v1"}, "CartPole-v1"]},
+    "curriculum": {
+        "curriculum": {"stages": [{"env_id": f"{MODULE}:CartPole-v1", "promote_at": 1.0}]}
+    },
+    "env_wrappers": {"env_wrappers": [{"id": f"{MODULE}.Wrap"}]},
+    "wrapper in a wrapper": {
+        "env_wrappers": [{"id": "gymnasium.wrappers.TransformReward", "func": f"{MODULE}.func"}]
+    },
+    "env_kwargs": {"env_kwargs": {"env_id": [f"{MODULE}:Old-v0"]}},
+}
+VERBS = (
+    "net CONFIG", "train CONFIG --dev", "train CONFIG --seeds 2 -q", "play RUN --headless",
+    "video RUN", "inspect RUN", "record RUN --out data", "explain RUN", "export RUN",
+    "show CONFIG", "check CONFIG", "run RUN", "report RUN", "doctor run RUN", "repro RUN",
+    "set RUN policy_lr=1e-4", "sweep CONFIG --trials 1", "tune-envs CONFIG", "plot RUN",
+    "publish RUN --dry-run",
+)  # fmt: skip
+
+
+@pytest.fixture
+def plain_run(module: Path, tmp_path: Path) -> Run:
+    """A run without code, whose config a test rewrites."""
+    return loop.train(build_config(TINY), runs_root=tmp_path / "runs")
+
+
+def test_running_what_a_stranger_names_needs_trust(
+    plain_run: Run, module: Path, capsys: Any
+) -> None:
+    for kind, fields in IN_A_RUN.items():
+        plain_run.config_path.write_text(dump_yaml({**TINY, **fields}))
+        for argv in (EVAL, RESUME, ["train", str(plain_run.config_path), "-q"]):
+            assert cli.main(argv) == 2, (kind, argv)
+            assert "--trust" in capsys.readouterr().err, (kind, argv)
+        assert not module.exists(), kind
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", IN_A_RUN)
+def test_no_verb_imports_what_a_stranger_names(
+    plain_run: Run, module: Path, kind: str, capsys: Any
+) -> None:
+    plain_run.config_path.write_text(dump_yaml({**TINY, **IN_A_RUN[kind]}))
+    for line in VERBS:
+        words = line.replace("CONFIG", str(plain_run.config_path)).replace("RUN", "@last")
+        cli.main(words.split())
+        assert not module.exists(), line
+        assert "Traceback" not in capsys.readouterr().err, line
+
+
+FORMS = (
+    MODULE, f"{MODULE}:CartPole-v1", f"{MODULE}.Name", f"Gymnax/{MODULE}:Name",
+    [MODULE], [f"{MODULE}:CartPole-v1", "CartPole-v1"], [{"id": f"{MODULE}.Name"}],
+    [{"id": f"{MODULE}:Name"}], [{"env_id": f"{MODULE}:CartPole-v1"}, "CartPole-v1"],
+    {"id": f"{MODULE}:Name"}, {"env_id": f"{MODULE}:CartPole-v1"}, {"a": {"b": [MODULE]}},
+    {"stages": [{"env_id": f"{MODULE}:CartPole-v1", "promote_at": 1.0}]},
+)  # fmt: skip
+FIELDS = {field for algo_id in ALGOS for field in config_class(algo_id).model_fields}
+OTHERS = sorted(FIELDS - {"tasks", "curriculum", "env_wrappers"})
+
+
+@pytest.mark.parametrize("is_searched_first", [True, False])
+@pytest.mark.parametrize("field", ["tasks", "curriculum", "env_wrappers", *sampled(OTHERS, 10)])
+def test_no_field_of_a_stranger_imports(
+    field: str, is_searched_first: bool, module: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """Also where nothing is found beforehand: the refusal stands where modules are imported."""
+    if not is_searched_first:
+        monkeypatch.setattr(prepare, "code_named", lambda fields: [])
+    owner = next(algo_id for algo_id in ALGOS if field in config_class(algo_id).model_fields)
+    path = tmp_path / "config.yaml"
+    (tmp_path / "meta.json").write_text('{"id": "x", "signature": "forged"}')
+    for form in FORMS:
+        path.write_text(dump_yaml({**TINY, "algo_id": owner, "n_envs": 2, field: form}))
+        try:
+            config = load_config(str(path))
+            env_from_config(config, 2).close()
+        except GsolveError:
+            pass
+        assert not module.exists(), form
+        assert MODULE not in sys.modules, form
+
+
+def test_the_users_own_names_are_imported_whatever_a_stranger_says(module: Path) -> None:
+    distrust("runs/x", {"project_id": MODULE, "tasks": [f"{MODULE}:A-v0"]})
+    with pytest.raises(TrustError, match=f"runs/x was not made here.*{MODULE}"):
+        import_code(MODULE)
+    with pytest.raises(TrustError):
+        make_vector_env(f"{MODULE}:A-v0", 1)
+    import_code("json.tool")
+    accept({"plugins": [MODULE]})
+    assert import_code(MODULE).__name__ == MODULE
+    with pytest.raises(ImportError, match="not the name of a module"):
+        import_code("a b")
+
+
+def test_check_imports_nothing_unasked(module: Path, tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "mine.yaml"
+    for name, fields in IN_A_RUN.items():
+        path.write_text(dump_yaml({**TINY, **fields}))
+        assert cli.main(["check", str(path)]) == 1
+        said = capsys.readouterr().out
+        assert all(word in said for word in (MODULE, "not imported", "--trust")), name
+        assert not module.exists(), name
+    path.write_text(dump_yaml({**TINY, "plugins": [MODULE]}))
+    assert cli.main(["check", str(path), "--trust"]) == 0
+    assert module.exists()
+    path.write_text(
+        dump_yaml({**TINY, "env_wrappers": [{"id": "gymnasium.wrappers.TimeAwareObservation"}]})
+    )
+    assert cli.main(["check", str(path)]) == 0, "Gymnasium is here anyway"

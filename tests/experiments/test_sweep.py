@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments import pool
 from gymnasium_solver.experiments.search import sweep_report as reports
 from gymnasium_solver.experiments.search.journal import Journal
@@ -262,3 +262,18 @@ def test_only_one_coordinator(tmp_path: Path) -> None:
     sweep = create(tmp_path)
     with locked(sweep.path), pytest.raises(RunError, match="still running"):
         run(sweep)
+
+
+def test_a_strangers_sweep_that_names_code_needs_trust(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "module_of_a_sweep.py").write_text("")
+    sweep = create(tmp_path, set={"max_env_steps": 1000, "plugins": ["module_of_a_sweep"]})
+    search_of(sweep)
+    sweep.write("signature.json", {"id": sweep.id, "signature": "forged"})
+    with pytest.raises(TrustError, match="module_of_a_sweep"):
+        search_of(sweep)
+    sweep.check_trust(trust=True)
+    search_of(sweep)

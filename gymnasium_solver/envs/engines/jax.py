@@ -15,12 +15,12 @@ env_kwargs go to the environment's constructor, for gymnax those that are its pa
 """
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
+from gymnasium_solver.config.code import import_code
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.own import imported
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv
@@ -219,7 +219,7 @@ def _gymnax_env(env_id: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:
     gymnax: Any = None if attribute else imported("gymnax", env_id, HINT)
     try:
         if attribute:
-            env = getattr(import_module(module), attribute)()
+            env = getattr(import_code(module), attribute)()
             params = env.default_params
         else:
             env, params = gymnax.make(name)

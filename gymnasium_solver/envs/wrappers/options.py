@@ -20,16 +20,16 @@ import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import gymnasium
 import numpy as np
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
+from gymnasium_solver.config.code import import_code
 from gymnasium_solver.config.explain import describe
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
-from gymnasium_solver.errors import EnvError
+from gymnasium_solver.errors import EnvError, TrustError
 from gymnasium_solver.spaces.space_types import is_discrete
 from gymnasium_solver.suggest import did_you_mean
 
@@ -128,7 +128,9 @@ def object_at(path: str, what: str) -> Any:
     """What an import path (module.name or module:name) names; EnvError if it names nothing."""
     module_name, _, name = path.partition(":") if ":" in path else path.rpartition(".")
     try:
-        module = import_module(module_name)
+        module = import_code(module_name)
+    except TrustError:
+        raise
     except Exception as error:
         text = " ".join(str(error).split())
         raise EnvError(

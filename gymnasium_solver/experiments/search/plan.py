@@ -212,12 +212,13 @@ class Prepared:
     notes: list[str]
 
 
-def prepare(plan: Plan) -> Prepared:
-    """Check a plan against its config and fill in what it leaves open."""
+def prepare(plan: Plan, trust: bool = False) -> Prepared:
+    """Check a plan against its config and fill in what it leaves open. `trust`: also import code
+    that the config of a run made elsewhere names."""
     if not plan.config:
         raise ConfigError("no config is named: gsolve sweep CONFIG, or `config:` in the file")
     notes: list[str] = []
-    config = load_config(plan.config, overrides=plan.set)
+    config = load_config(plan.config, overrides=plan.set, trust=trust)
     plan = _with_space(plan, config, notes)
     space = plan.space()
     spaces.check_names(space, type(config).model_fields)
@@ -229,19 +230,19 @@ def prepare(plan: Plan) -> Prepared:
         plan = plan.replace(set={**_population(plan, config), **plan.set})
     else:
         plan = plan.replace(set={**_cadence(plan, config, notes), **plan.set})
-    base = dump_yaml(base_lines(plan.config, plan.set))
+    base = dump_yaml(base_lines(plan.config, plan.set, trust))
     plan = _with_metric(plan, config)
     plan = _with_sampler(plan, config_dict(config), notes)
-    _check_values(plan, config_dict(config))
+    _check_values(plan, config_dict(config), trust)
     plan = plan.replace(final=_final(plan), lag=plan.unseen)
     label = f"{config.env_id}-{config.variant or config.algo_id}"
     return Prepared(plan, base, label, notes)
 
 
-def base_lines(target: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
+def base_lines(target: str, fixed: Mapping[str, Any], trust: bool) -> dict[str, Any]:
     """The lines of a config as they are written, so that a relative value (`batch_size: 0.25`)
     stays relative; the resolved fields where there is no file."""
-    config = load_config(target, overrides=fixed)
+    config = load_config(target, overrides=fixed, trust=trust)
     try:
         path, variant = locate(target, None, None if "algo_id" in fixed else DEFAULT_ALGO)
         file = read_config_file(path)
@@ -366,13 +367,13 @@ def choose_sampler(plan: Plan) -> str:
     return "gp" if (plan.trials or 0) < MOST_GP else "cmaes"
 
 
-def _check_values(plan: Plan, fields: Values) -> None:
+def _check_values(plan: Plan, fields: Values, trust: bool) -> None:
     """ConfigError if a value of a parameter is not one that the field takes."""
     for param in plan.space().params:
         for value in param.distribution.grid(3):
             changes = overrides({param.name: value}, fields)
             try:
-                load_config(plan.config, overrides={**plan.set, **changes})
+                load_config(plan.config, overrides={**plan.set, **changes}, trust=trust)
             except ConfigError as error:
                 line = str(error).splitlines()[-1].strip()
                 raise ConfigError(f"--param {param.name}={param}: {line}") from None

@@ -45,6 +45,7 @@ def sweep(
     progress: bool = False,
     on_trial: OnTrial | None = None,
     runs_dir: str | Path | None = None,
+    trust: bool = False,
     **fields: Any,
 ) -> View:
     """Search the parameters of a config, and return the sweep with its result.
@@ -52,13 +53,15 @@ def sweep(
     `params` maps fields to ranges as `--param` writes them ("log:1e-5..1e-2"), to lists of values,
     or names fields whose own ranges are taken; None: the main fields of the algorithm. `fields` are
     set in all trials. `resume` continues a sweep instead. `on_trial(trial)` is called when a trial
-    ends, and `progress` prints a line. The rest is as in `gsolve sweep --help`.
+    ends, and `progress` prints a line. `trust`: also import code that a config or a sweep made
+    elsewhere names. The rest is as in `gsolve sweep --help`.
     """
     runs = runs_root(runs_dir)
     if resume is not None:
         if target is not None or params is not None or fields:
             raise ConfigError("resume= continues a sweep as it is: leave out target and params")
         folder = find_sweep(resume, runs)
+        folder.check_trust(trust)
     else:
         if target is None:
             raise ConfigError("sweep() needs a config, such as sweep('CartPole-v1:ppo')")
@@ -71,7 +74,7 @@ def sweep(
         }  # fmt: skip
         if final is not None:
             data["final"] = dict(final) if isinstance(final, Mapping) else {"top": final}
-        folder = create_sweep(prepare(read_plan(data, "sweep()")), runs)
+        folder = create_sweep(prepare(read_plan(data, "sweep()"), trust), runs)
     reported: set[int] = set()
 
     def report(search: Search) -> None:

@@ -64,6 +64,7 @@ class Search:
         backend: pools.Backend | None = None,
     ) -> None:
         self.sweep = sweep
+        sweep.check_trust()
         self.plan: Plan = sweep.plan()
         self.space = self.plan.space()
         self.config: Config = load_config(str(sweep.base_path))

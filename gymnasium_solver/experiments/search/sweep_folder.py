@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.config.code import code_named, untrusted
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments.experiment import named
@@ -27,8 +28,12 @@ from gymnasium_solver.experiments.search.ranking import front, importances, rank
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs import files
 from gymnasium_solver.runs.files import locked, write_atomic
+from gymnasium_solver.runs.machine import is_made_here, signature
 from gymnasium_solver.runs.resolve import SWEEPS
 from gymnasium_solver.runs.run import LAST_RUN, runs_root
+
+SIGNATURE = "signature.json"
+"""Who made a sweep that names code (runs/machine.py)."""
 
 
 class Sweep:
@@ -56,6 +61,20 @@ class Sweep:
     def write_plan(self, plan: Plan) -> None:
         text = dump_yaml(plan.model_dump(mode="json", exclude_none=True))
         write_atomic(self.path / "sweep.yaml", text.encode())
+
+    def code(self) -> list[str]:
+        """Modules that its config and its plan name."""
+        files = (read_file(self.base_path)[0], read_file(self.path / "sweep.yaml")[0])
+        return code_named({"files": files})
+
+    def check_trust(self, trust: bool = False) -> None:
+        """TrustError if the sweep was not made here and names code to import. With `trust` it is
+        signed as the user's own."""
+        code = self.code()
+        if code and trust:
+            self.write(SIGNATURE, {"id": self.id, "signature": signature(self.id, code)})
+        elif code and not is_made_here(self.read(SIGNATURE) or {}, code):
+            raise untrusted(str(self.path), code)
 
     def trial_dir(self, number: int) -> Path:
         return self.path / "trials" / f"{number:04d}"
@@ -113,6 +132,8 @@ def create_sweep(prepared: Prepared, runs: Path) -> Sweep:
         draft = Sweep(temporary)
         write_atomic(draft.base_path, prepared.base.encode())
         draft.write_plan(prepared.plan)
+        if code := draft.code():
+            draft.write(SIGNATURE, {"id": sweep.id, "signature": signature(sweep.id, code)})
         temporary.rename(sweep.path)
         files.write_pointer(root / LAST_RUN, sweep.id)
     except OSError as error:

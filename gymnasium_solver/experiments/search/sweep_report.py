@@ -240,6 +240,7 @@ def best_lines(found: View, number: int) -> tuple[dict[str, Any], list[str]]:
     if not 0 <= number < len(found.trials):
         raise RunError(f"{found.sweep.id} has no trial {number}: 0 to {len(found.trials) - 1}")
     trial = found.trials[number]
+    found.sweep.check_trust()
     content, _ = read_file(found.sweep.base_path)
     lines = {key: value for key, value in dict(content).items() if key not in SWEEP_ONLY}
     fields = config_dict(load_config(str(found.sweep.base_path)))
