@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from gymnasium_solver import tree
 from gymnasium_solver.fast.aten import FUSED
 from gymnasium_solver.fast.cuda_graph import GraphedForward, on_device
-from gymnasium_solver.fast.native.build import can_compile
+from gymnasium_solver.fast.native.build import can_compile, is_proven
 from gymnasium_solver.fast.native.program import NativeForward
 from gymnasium_solver.fast.optimizer import flatten_parameters
 from gymnasium_solver.fast.recorded import NOT_RECORDED, Forward, bind_forward, is_close, record
@@ -213,9 +213,10 @@ class CompiledForward(_Function):
         try:
             tape = simplified(record(self._as_loss, columns, numbers, constants=constants), ())
             program = NativeForward(tape, constants, columns, len(numbers))
-            if self.mode is not None:  # of a run that is resumed
+            if self.mode is not None and is_proven(program.library):  # of a run that is resumed
                 return program
             _, expected = self._as_loss(columns, [torch.tensor(number) for number in numbers])
+            program.prove(lambda: are_close(program.on(columns, numbers), expected))
             return program if are_close(program.on(columns, numbers), expected) else None
         except NOT_RECORDED:
             return None

@@ -207,7 +207,7 @@ def test_a_pass_over_minibatches_is_one_step_after_another() -> None:
     assert len(done) == last.n_steps == next(i for i, m in enumerate(means) if m > limit)
 
 
-def test_functions_are_accurate() -> None:
+def test_functions_are_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few units in the last place of float32, over the whole range, and for special values."""
     x = torch.cat(
         [
@@ -223,6 +223,7 @@ def test_functions_are_accurate() -> None:
         (given,) = batch
         return (scale * given).sum(), [f(given) for f in functions] + [given.abs().log1p()]
 
+    monkeypatch.setattr(recorded, "is_proven", lambda library: True)  # its outputs are not finite
     gradient = recorded.record_gradient(loss, [scale], [x], (), form="compiled", check=False)
     assert isinstance(gradient, NativeGradient)
     _, *found = gradient([x], ())

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, with a small text in place of the matrix products and the rest."""
     monkeypatch.setenv(build.CACHE_VARIABLE, str(tmp_path))
     monkeypatch.setattr(build, "_text", lambda name: f"/* {name} */\n")
-    monkeypatch.setattr(build, "_loaded", {})
+    fresh: dict[str, Any] = {"_loaded": {}, "_proven": set(), "_failure": None, "_useless": None}
+    for name, value in fresh.items():
+        monkeypatch.setattr(build, name, value)
     return tmp_path / "programs"
 
 

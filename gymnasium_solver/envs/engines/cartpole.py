@@ -172,13 +172,32 @@ def compile_single(env: gymnasium.Env[Any, Any]) -> None:
 def _function() -> Callable[[int], int] | None:
     try:
         file = Path(__file__).with_name("cartpole.c")
-        function = load_file(file, ["-O2", "-ffp-contract=off"]).step_poles
+        return _step_of(load_file(file, ["-O2", "-ffp-contract=off"], _agrees))
     except Unsupported as error:
         log.info("CartPole is stepped in NumPy: %s", error)
         return None
+
+
+def _step_of(library: ctypes.CDLL) -> Callable[[int], int]:
+    function = library.step_poles
     function.argtypes, function.restype = [c_void_p], c_int64
     found: Callable[[int], int] = function
     return found
+
+
+def _agrees(library: ctypes.CDLL) -> bool:
+    """Whether a new library steps as Gymnasium does, with ends and starts of episodes."""
+    for is_sparse in (False, True):
+        envs = [CartPoleVectorEnv(3, 12, sutton_barto_reward=is_sparse) for _ in range(2)]
+        for env in envs:
+            env.reset(seed=0)
+        steps: list[Any] = [CompiledCartPole(envs[0], _step_of(library)), envs[1].step]
+        for t in range(40):
+            actions = np.arange(t, t + 3) // 5 % 2 if t < 30 else np.ones(3, np.int64)
+            ours, theirs = (step(actions)[:4] for step in steps)
+            if not all(map(np.array_equal, ours, theirs)):
+                return False
+    return True
 
 
 # -- several batches in one step ------------------------------------------------------------------

@@ -7,12 +7,18 @@ private temporary folder instead.
 
 The name of a library is a hash of the text, the flags, the compiler and the kind of CPU.
 
+A compiler may be broken. A new library is therefore used only after what it computes was compared
+with NumPy or torch (`prove`), in a process of its own, which wrong code may crash. The verdict is
+kept beside the hash, so that this happens once. Whatever goes wrong here is one line for the user
+that names the compiler, and `Unsupported` for the caller, which computes in NumPy or torch.
+
 A program is linked with objects that do not depend on it: matrix products, threads and optimisers.
 These take longer to compile than most programs, once per machine. `start_compiling` has them made
 by a process of its own while a run imports torch and builds environments and networks.
 """
 
 import ctypes
+import faulthandler
 import fcntl
 import hashlib
 import logging
@@ -20,18 +26,21 @@ import os
 import platform
 import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
-from gymnasium_solver.errors import Unsupported
+from gymnasium_solver.errors import Unsupported, first_line
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +64,9 @@ CPU_FLAGS: list[list[str]] = [
     [],
 ]  # the first that the compiler accepts
 LIBRARIES = ["-lm", "-lpthread"]
-COMPILE_SECONDS = 120
+COMPILE_SECONDS = 120  # that the compiler may take, with the time that another process has the lock
+CHECK_SECONDS = 30  # that a new library may take to compute what it is compared by
+PROVEN = "agrees"  # the second line of the note of a library
 
 
 class CompiledEnvs(Protocol):
@@ -82,7 +93,11 @@ def find_compiler() -> tuple[str, ...] | None:
     if sys.platform == "win32":
         return None
     for text in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
-        command = shlex.split(text)
+        try:
+            command = shlex.split(text)
+        except ValueError as error:
+            log.warning("CC=%s is not used: %s", text, error)
+            continue
         if command and (path := shutil.which(command[0])):
             return (path, *command[1:])
     return None
@@ -179,9 +194,10 @@ _loaded: dict[str, ctypes.CDLL] = {}
 def load_compiled(text: str, functions: Sequence[str] = ()) -> ctypes.CDLL:
     """The library of a generated text and of the functions that it calls, each of which may be in a
     file of its own: cached, or compiled now."""
-    sources = [_text("runtime.h") + part for part in (text, *_shared_out(functions))]
-    name = f"{_key(*sources, *(unit.text for unit in _objects()))}.so"
-    return _load(name, lambda folder: _compile_program(folder / name, sources))
+    with _failures():
+        sources = [_text("runtime.h") + part for part in (text, *_shared_out(functions))]
+        name = f"{_key(*sources, *(unit.text for unit in _objects()))}.so"
+        return _load(name, lambda folder: _compile_program(folder / name, sources))
 
 
 def _shared_out(functions: Sequence[str]) -> list[str]:
@@ -194,10 +210,15 @@ def _shared_out(functions: Sequence[str]) -> list[str]:
     return parts if functions else []
 
 
-def load_file(source: Path, flags: Sequence[str]) -> ctypes.CDLL:
-    """The library of a C file that needs no other."""
-    unit = _library(source, flags)
-    return _load(unit.name, unit.make)
+def load_file(
+    source: Path, flags: Sequence[str], agrees: Callable[[ctypes.CDLL], bool]
+) -> ctypes.CDLL:
+    """The library of a C file that needs no other. `agrees`: see `prove`."""
+    with _failures():
+        unit = _library(source, flags)
+        library = _load(unit.name, unit.make)
+    prove(library, lambda: agrees(library))
+    return library
 
 
 class Unit(NamedTuple):
@@ -231,13 +252,13 @@ def start_compiling() -> None:
     that needs it waits for it (`_made`)."""
     if _started or not can_compile():
         return
-    folder, shared = cache_folder(), [*_objects(), _library(*ROLLOUT)]
-    if all(_is_intact(folder / unit.name) for unit in shared):
-        return
-    command = [sys.executable, "-m", "gymnasium_solver.fast.native.build"]
-    path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
-    env, none = os.environ | {"PYTHONPATH": path}, subprocess.DEVNULL
     try:
+        folder, shared = cache_folder(), [*_objects(), _library(*ROLLOUT)]
+        if all(_is_intact(folder / unit.name) for unit in shared):
+            return
+        command = [sys.executable, "-m", "gymnasium_solver.fast.native.build"]
+        path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
+        env, none = os.environ | {"PYTHONPATH": path}, subprocess.DEVNULL
         process = subprocess.Popen(command, env=env, stdin=none, stdout=none, stderr=none)
         _started.append(process)
     except OSError as error:
@@ -251,11 +272,102 @@ def _load(name: str, make: Callable[[Path], object]) -> ctypes.CDLL:
         file = folder / name
         if not _is_intact(file):
             make(folder)
-        try:
-            _loaded[name] = ctypes.CDLL(str(file))
-        except OSError as error:
-            raise Unsupported(f"the compiled program does not load: {error}") from error
+        if not _is_proven(file) and not _in_child(lambda: bool(ctypes.CDLL(str(file)))):
+            raise Unsupported("what it made does not load")
+        _loaded[name] = ctypes.CDLL(str(file))
     return _loaded[name]
+
+
+# -- what can go wrong ----------------------------------------------------------------------------
+
+
+_failure: str | None = None
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Whatever fails here is Unsupported, and said once."""
+    try:
+        yield
+    except Exception as error:
+        _say(error)
+        raise Unsupported(str(error)) from error
+
+
+def _say(error: Exception) -> None:
+    global _failure
+    compiler = find_compiler()
+    if _failure is not None or compiler is None:  # said before
+        return
+    _failure = first_line(error)
+    log.warning(
+        "what %s compiles is not used (%s): NumPy or torch does it instead, more slowly. "
+        "Set CC to another C compiler, or `compile: numpy`.",
+        shlex.join(compiler),
+        _failure,
+    )
+
+
+def prove(library: ctypes.CDLL, agrees: Callable[[], bool]) -> None:
+    """Unsupported unless a library computes the right numbers. A yes is written down."""
+    file = Path(library._name)
+    if _is_proven(file):
+        return
+    with _failures():
+        if not _in_child(agrees):
+            raise Unsupported("a program that it made crashes or computes wrong numbers")
+    with suppress(OSError, ValueError, IndexError):
+        note = _note_of(file)
+        with tempfile.TemporaryDirectory(dir=file.parent, prefix="build-") as folder:
+            new = Path(folder) / "sha256"
+            new.write_text(f"{_read(note).decode().split()[0]}\n{PROVEN}\n")
+            os.replace(new, note)
+    _proven.add(str(file))
+
+
+def is_proven(library: ctypes.CDLL) -> bool:
+    return _is_proven(Path(library._name))
+
+
+_proven: set[str] = set()
+
+
+def _is_proven(file: Path) -> bool:
+    if str(file) not in _proven:
+        with suppress(OSError, ValueError):
+            if _read(_note_of(file)).decode().split()[1:] == [PROVEN]:
+                _proven.add(str(file))
+    return str(file) in _proven
+
+
+def _in_child(agrees: Callable[[], bool]) -> bool:
+    """The answer of a copy of this process: wrong code may crash it, or never end."""
+    if sys.platform != "linux":  # elsewhere a process with threads is not copied safely
+        return agrees()
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of threads; the copy uses none of them
+        try:
+            child = os.fork()
+        except OSError:  # not enough memory
+            return agrees()
+    if child:
+        return os.waitpid(child, 0)[1] == 0
+    code = 1
+    try:
+        for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.alarm(CHECK_SECONDS)
+        faulthandler.disable()  # a crash is an answer
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        if torch := sys.modules.get("torch"):
+            torch.set_num_threads(1)  # its other threads are not copied
+        code = 0 if agrees() else 1
+    finally:
+        os._exit(code)
 
 
 def _key(*texts: str) -> str:
@@ -275,18 +387,21 @@ def _compile_program(file: Path, sources: Sequence[str]) -> None:
         own = [Path(place) / f"part{i}.o" for i in range(len(sources))]
         list(pool.map(partial(_cc, PROGRAM_FLAGS), sources, own))
         given = [*map(str, own), *(str(made.result()) for made in shared), *LIBRARIES]
-        _made(file, lambda to: _run([*_compiler(), "-shared", "-o", str(to), *given]))
+        _made(file, lambda to: _run([*_compiler(), "-shared", "-o", str(to), *given], to))
 
 
 def _made(file: Path, make: Callable[[Path], None]) -> None:
     """Make a file with its hash beside it, unless it is there; one process at a time."""
-    with _locked(file.with_suffix(".lock")):
+    with _locked(file.with_suffix(".lock")) as waited_s:
         if _is_intact(file):  # another process may have made it meanwhile
             return
+        if waited_s > COMPILE_SECONDS / 2:  # another one has tried for as long as it may
+            _give_up(f"it was not through after {waited_s:.0f} s")
         with tempfile.TemporaryDirectory(dir=file.parent, prefix="build-") as folder:
             made, note = Path(folder) / file.name, Path(folder) / "sha256"
             make(made)
-            note.write_text(hashlib.sha256(made.read_bytes()).hexdigest() + "\n")
+            _proven.discard(str(file))
+            note.write_text(hashlib.sha256(_read(made)).hexdigest() + "\n")
             _note_of(file).unlink(missing_ok=True)
             os.replace(made, file)
             os.replace(note, _note_of(file))
@@ -299,10 +414,24 @@ def _note_of(file: Path) -> Path:
 def _is_intact(file: Path) -> bool:
     """Whether a library is there and has the hash that was written down."""
     try:
-        wanted = _note_of(file).read_text().strip()
-        return hashlib.sha256(file.read_bytes()).hexdigest() == wanted
-    except OSError:
+        wanted = _read(_note_of(file)).decode().split()[:1]
+        return [hashlib.sha256(_read(file)).hexdigest()] == wanted
+    except (OSError, ValueError):
         return False
+
+
+def _read(file: Path) -> bytes:
+    """The bytes of a file of its own: a link is not followed, a pipe not waited for."""
+    with open(_regular(file, os.O_RDONLY), "rb") as handle:
+        return handle.read()
+
+
+def _regular(file: Path, flags: int) -> int:
+    handle = os.open(file, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(f"{file} is not a file: delete it")
+    return handle
 
 
 def _compiler() -> tuple[str, ...]:
@@ -317,32 +446,61 @@ def _cc(flags: Sequence[str], text: str, to: Path) -> None:
     source = to.with_suffix(".c")
     source.write_text(text)
     for cpu in CPU_FLAGS:
-        command = [*_compiler(), *FLAGS, *flags, *cpu, "-o", str(to), str(source)]
         try:
-            return _run(command)
+            return _run([*_compiler(), *FLAGS, *flags, *cpu, "-o", str(to), str(source)], to)
         except Unsupported as error:
             failed = error
-    raise failed
+    _give_up(str(failed))
 
 
-def _run(command: Sequence[str]) -> None:
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Unsupported(f"the C compiler failed: {error}") from error
-    if done.returncode:
-        log.info("the C compiler rejects a program: %s", done.stderr[:2000])
-        raise Unsupported("the C compiler rejects the program")
+_useless: str | None = None  # why the compiler is not started again by this process
+
+
+def _give_up(why: str) -> NoReturn:
+    global _useless
+    _useless = why
+    raise Unsupported(why)
+
+
+def _run(command: Sequence[str], to: Path) -> None:
+    """Start the compiler, which must make a file."""
+    if _useless is not None:
+        raise Unsupported(_useless)
+    pipe, both, none = subprocess.PIPE, subprocess.STDOUT, subprocess.DEVNULL
+    with subprocess.Popen(
+        command, stdin=none, stdout=pipe, stderr=both, process_group=0
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=COMPILE_SECONDS)
+        except subprocess.TimeoutExpired:
+            _give_up(f"it was not through after {COMPILE_SECONDS} s")
+        finally:
+            if process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)  # with what it started
+    said = output.decode(errors="replace").strip()
+    if process.returncode:
+        log.info("the C compiler rejects a program: %s", said[:2000])
+        raise Unsupported(": ".join(["it rejects a program", *said[:200].splitlines()[:1]]))
+    if not to.is_file() or not to.stat().st_size:
+        raise Unsupported("it made no file")
 
 
 @contextmanager
-def _locked(file: Path) -> Iterator[None]:
-    with file.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+def _locked(file: Path) -> Iterator[float]:
+    """One process at a time; yields the seconds that this one waited. One that takes longer than a
+    compiler may is not waited for."""
+    with open(_regular(file, os.O_RDWR | os.O_CREAT), "w") as handle:
+        start = time.monotonic()
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() - start > COMPILE_SECONDS:
+                    raise Unsupported(f"{file} is locked by another process") from None
+                time.sleep(0.005)
         try:
-            yield
+            yield time.monotonic() - start
         finally:
             fcntl.flock(handle, fcntl.LOCK_UN)
 

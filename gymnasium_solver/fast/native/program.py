@@ -10,12 +10,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from gymnasium_solver.fast.native.build import load_compiled
+from gymnasium_solver.fast.native.build import is_proven, load_compiled, prove
 from gymnasium_solver.fast.native.emit import Layout, emit
 from gymnasium_solver.fast.native.lower import Lowered, input_metas, lower
-from gymnasium_solver.fast.optimizer import FlatOptimizer, Group, tensor_bounds
+from gymnasium_solver.fast.optimizer import (
+    Ema,
+    FlatKind,
+    FlatOptimizer,
+    Group,
+    tensor_bounds,
+)
 from gymnasium_solver.fast.tape import Tape, Unsupported
 
 LINE = 64
@@ -197,7 +203,8 @@ def _memory(n_bytes: int) -> Tensor:
     return whole[start : start + n_bytes]
 
 
-KINDS = ["adam", "adamw", "laprop", "sgd", "rmsprop", "rmsprop_tf"]  # as in optimizer.c
+# As in optimizer.c.
+KINDS: list[FlatKind] = ["adam", "adamw", "laprop", "sgd", "rmsprop", "rmsprop_tf"]
 
 
 class GroupSettings(ctypes.Structure):
@@ -290,6 +297,46 @@ class NativeOptimizer:
         return [tensors, rows]
 
 
+def optimizer_check(native: NativeOptimizer) -> Callable[[], bool]:
+    """Compares the steps of every rule in C with torch's, which are made now."""
+    pairs = []
+    for kind in KINDS:
+        ours, expected = (_small_optimizer(kind) for _ in range(2))
+        grads = [torch.linspace(-1.1, 1.7, expected.flat.numel()).roll(7 * i) for i in range(2)]
+        for grad in grads:
+            expected.step(grad.clone(), 1e-2)
+        pairs.append((ours, expected, grads))
+
+    def agrees() -> bool:
+        for ours, expected, grads in pairs:
+            for grad in grads:
+                native.step(ours, grad, 1e-2)
+            found, wanted = ((*o._weights(), *o.state().values()) for o in (ours, expected))
+            if not all(map(partial(np.allclose, rtol=1e-4, atol=1e-6), found, wanted)):
+                return False
+        return True
+
+    return agrees
+
+
+def _small_optimizer(kind: FlatKind) -> FlatOptimizer:
+    """Two groups with all settings, each in one of them."""
+    modules = [nn.Linear(17, 5), nn.Linear(3, 4)]
+    for module in modules:
+        for p in module.parameters():
+            p.data = torch.linspace(-0.9, 1.3, p.numel()).view_as(p)
+    return FlatOptimizer(
+        [
+            Group("one", modules[0], kind, weight_decay=0.1, momentum=0.9, ema=Ema(0.25)),
+            Group(
+                "two", modules[1], kind, agc=0.3, unit_rows=True, bounds=(-0.5, 0.6), ema=Ema(1.0)
+            ),
+        ],
+        max_grad_norm=2.0,
+        max_grad_value=1.5,
+    )
+
+
 class NativeGradient:
     def __init__(
         self,
@@ -318,6 +365,37 @@ class NativeGradient:
         """The flat gradient (overwritten by the next call) and the further outputs."""
         outputs = self.program.run(batch, coefficients)
         return [self.program.grad, *outputs]
+
+    @property
+    def library(self) -> ctypes.CDLL:
+        return self.program.compiled
+
+    def prove(
+        self,
+        agrees: Callable[[], bool],
+        batch: Sequence[Tensor],
+        coefficients: Sequence[float | Tensor],
+    ) -> None:
+        """Unsupported unless gradients (`agrees`), steps and passes of a new library are right."""
+        if not is_proven(self.library):
+            steps = optimizer_check(self.optimizer)
+            prove(
+                self.library,
+                lambda: agrees() and steps() and self.passes_agree(batch, coefficients),
+            )
+
+    def passes_agree(self, batch: Sequence[Tensor], coefficients: Sequence[float | Tensor]) -> bool:
+        """Whether the steps of two parts in one call have the bits of one step after another."""
+        parts = [np.arange(i, len(batch[0]), 2) for i in range(min(2, len(batch[0])))]
+        one, two = (
+            FlatOptimizer([Group("all", nn.ParameterList([torch.zeros(self.program.n_grad)]))])
+            for _ in range(2)
+        )
+        self.descend(batch, parts, coefficients, one, 1e-3)
+        for part in parts:
+            grad, *_ = self([column[part] for column in batch], coefficients)
+            self.optimizer.step(two, grad, 1e-3)
+        return torch.equal(one.flat, two.flat)
 
     @property
     def numbers(self) -> dict[int, int]:
@@ -394,6 +472,14 @@ class NativeForward:
         self._run()
         self._has_packed = self._holds_weights
         return [output.copy() for output in self._found]
+
+    @property
+    def library(self) -> ctypes.CDLL:
+        return self.program.compiled
+
+    def prove(self, agrees: Callable[[], bool]) -> None:
+        """Unsupported unless a new library is right."""
+        prove(self.library, agrees)
 
     def hold_weights(self, holds: bool) -> None:
         """Whether the weights do not change from now on: they are packed at the next call only."""

@@ -15,7 +15,7 @@ read and write the arrays of the rollout in place: nothing is copied between the
 import ctypes
 import logging
 from collections.abc import Sequence
-from ctypes import c_int64, c_long, c_void_p
+from ctypes import CFUNCTYPE, c_int64, c_long, c_void_p
 from functools import cache
 
 import numpy as np
@@ -118,8 +118,10 @@ def _field(of: ctypes.Structure, name: str) -> int:
 def sum_back(x: np.ndarray, carry: np.ndarray) -> np.ndarray:
     """y[t] = x[t] + carry[t] * y[t + 1], arrays [T, N], in float64."""
     library = _library() if is_preferred() else None
-    if library is None:
-        return sum_back_numpy(x, carry)
+    return sum_back_numpy(x, carry) if library is None else _sum_back(library, x, carry)
+
+
+def _sum_back(library: ctypes.CDLL, x: np.ndarray, carry: np.ndarray) -> np.ndarray:
     x, carry = (np.ascontiguousarray(part, np.float64) for part in (x, carry))
     y = np.empty(x.shape)
     library.sum_back(*x.shape, x.ctypes.data, carry.ctypes.data, y.ctypes.data)
@@ -138,12 +140,66 @@ def sum_back_numpy(x: np.ndarray, carry: np.ndarray) -> np.ndarray:
 @cache
 def _library() -> ctypes.CDLL | None:
     try:
-        library = load_file(*ROLLOUT)
+        return _declared(load_file(*ROLLOUT, _agrees))
     except Unsupported as error:
         log.info("rollouts stay in NumPy: %s", error)
         return None
+
+
+def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.sum_back.argtypes = [c_long, c_long, c_void_p, c_void_p, c_void_p]
     library.begin_rows.argtypes, library.collect_row.argtypes = [c_void_p], [c_void_p]
     library.sum_back.restype = library.begin_rows.restype = None
     library.collect_row.restype = c_int64
     return library
+
+
+def _agrees(library: ctypes.CDLL) -> bool:
+    """Whether a new library computes what NumPy does."""
+    _declared(library)
+    rng = np.random.default_rng(0)
+    x, carry = rng.normal(size=(2, 5, 3))
+    sums = _sum_back(library, x, carry)
+    return np.array_equal(sums, sum_back_numpy(x, carry)) and _rows_agree(library, rng)
+
+
+def _rows_agree(library: ctypes.CDLL, rng: np.random.Generator, n_rows: int = 5) -> bool:
+    """Rows of three environments that do nothing but end episodes."""
+    n, again, n_acts = 3, c_int64(1), [0]
+    ends = rng.random((2, n_rows, n)) < 0.4
+    given = {"reward": rng.normal(size=(n_rows, n)).astype(np.float32),
+             "terminated": ends[0], "truncated": ends[1]}  # fmt: skip
+    made: dict[str, np.ndarray] = {
+        name: np.full((n_rows, n), 7, np.bool_) for name in ("is_first", "valid")
+    }
+    made |= {"episode_return": np.zeros((n_rows + 1, n)),
+             "episode_length": np.zeros((n_rows + 1, n), np.int64)}  # fmt: skip
+
+    def act(_: int | None) -> None:
+        n_acts[0] += 1
+
+    arrays, done = given | made, np.zeros(n, np.bool_)
+    row = Row(n=n, done=done.ctypes.data, again=ctypes.addressof(again))
+    functions = CFUNCTYPE(None, c_void_p)(act), CFUNCTYPE(c_int64, c_void_p)(lambda _: 11)
+    row.act, row.step = (ctypes.cast(function, c_void_p).value for function in functions)
+    moving = (Moving * len(ROWS))(
+        *(Moving(_field(row, k), arrays[k].ctypes.data, arrays[k].strides[0]) for k in ROWS)
+    )
+    row.n_moving, row.moving = len(ROWS), ctypes.addressof(moving)
+    library.begin_rows(_address(row))
+    is_right = again.value == 0
+    total, length = np.zeros(n), np.zeros(n, np.int64)
+    was_done = np.zeros(n, np.bool_)
+    for t in range(n_rows):
+        is_right &= (
+            library.collect_row(_address(row)) == 11 and again.value == 1 and n_acts[0] == t + 1
+        )
+        total = np.where(was_done, 0.0, total + given["reward"][t])
+        length = np.where(was_done, 0, length + 1)
+        found = [made["is_first"][t], made["valid"][t], made["episode_return"][t + 1],
+                 made["episode_length"][t + 1]]  # fmt: skip
+        expected = [was_done, ~was_done, total, length]
+        is_right &= all(map(np.array_equal, found, expected))
+        was_done = ends[0, t] | ends[1, t]
+        is_right &= np.array_equal(done, was_done)
+    return bool(is_right)
