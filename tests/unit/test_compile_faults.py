@@ -322,8 +322,8 @@ def test_a_wrong_optimiser_is_noticed(
     assert "fake-cc" in caplog.text
 
 
-TRAIN = ["train", "CartPole-v1:ppo", "--quiet", "--seed", "1", "--compile", "native", "--max-env-steps", "1024",
-         "--eval-episodes", "4", "--test-episodes", "4", "--n-envs", "4",
+TRAIN = ["train", "CartPole-v1:ppo", "--quiet", "--seed", "1", "--compile", "native",
+         "--max-env-steps", "1024", "--eval-episodes", "4", "--test-episodes", "4", "--n-envs", "4",
          "--n-steps", "64"]  # fmt: skip
 
 
