@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gymnasium_solver.experiments.compare import Comparison
 
 FORMATS = (".png", ".svg", ".pdf", ".csv", ".md", ".json")
-X_LABELS = {"env_steps": "env steps", "wall_s": "seconds of training"}
 MOST_FIELDS = 8
 
 
@@ -98,6 +97,9 @@ RUN...
                       the seeds; always so for experiments
 --smooth N=1          moving average over N points
 --x env_steps|wall_s=env_steps     x axis
+--title TEXT          title (default: the configs, and the run)
+--width N             pixels of the picture (default: 1300)
+--height N            the same (default: as the panels need)
 --json --runs-dir
 
 examples:
@@ -134,7 +136,8 @@ def plot(args: Args) -> None:
     folder = Path(get_run(args.runs[0], root).path)
     default = folder / "curves.png" if len(curves) == 1 else Path("compare.png")
     output = output_file(args.output or default, "the image", create_folder=True)
-    plots.draw(curves, panels, output, X_LABELS[args.x])
+    size = (args.width or 0, args.height or 0)
+    plots.draw(curves, panels, output, plots.X_LABELS[args.x], title=args.title or "", size=size)
     data = {"path": str(output), "runs": [curve.id for curve in curves], "panels": panels}
     out.tell(args, data, printable(output))
 

@@ -239,7 +239,8 @@ def entry() -> NoReturn:
     """Run the command line of this process and exit with its code."""
     prepare_process()
     code = main()
-    gc.freeze()  # the process ends: a last search through all that was imported frees nothing
+    if "torch" in sys.modules:
+        gc.freeze()  # the process ends: a last search through all that was imported frees nothing
     sys.exit(code)
 
 

@@ -162,6 +162,7 @@ RUN
 [FIELD=VALUE...]     as in the config's YAML
 --at ENV_STEPS       not before this many env steps
 --wait SECONDS=10    how long to wait until it takes effect
+--source NAME        internal: who asks, as recorded in the run
 --trust --json --runs-dir
 
 examples:
@@ -185,7 +186,8 @@ def set_fields(args: Args) -> int:
     from gymnasium_solver.config.yaml_file import value_text
     from gymnasium_solver.training.live import request_edit, wait_for
 
-    request = request_edit(run, changes, at_env_steps=at_env_steps, trust=args.trust)
+    source = {} if args.source is None else {"source": args.source}
+    request = request_edit(run, changes, at_env_steps=at_env_steps, trust=args.trust, **source)
     answer = None if at_env_steps else wait_for(run, request, args.wait)
     result: dict[str, Any] = {"run": run.id, "id": request.id, "requested": changes}
     if answer is None:

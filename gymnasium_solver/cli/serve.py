@@ -95,17 +95,20 @@ Without --http it talks over stdin and stdout; a client starts it.
 --allow-host NAME           accept this Host name; repeatable
 --read-only                 nothing can be changed
 --allow-write               over HTTP: allow changes with the token
---allow-publish             runs may be published on the Hub
+--allow-publish             runs may be sent to the Hub and to W&B
 --max-trainings N=2         trainings at once
 --max-env-steps COUNT       most env steps of one training
 --max-wall-time TIME        save and stop a training after 90s, 30m, 2h, 1d
+--total-env-steps COUNT     most env steps of all trainings, from the server's start
+--total-time TIME           the same in time of training
+--structured                answers also as JSON, for programs; a model needs the text only
 --log                       print what was changed over MCP
 --json --runs-dir
 
 examples:
   gsolve mcp
   gsolve mcp --read-only
-  gsolve mcp --max-trainings 2 --max-env-steps 1e6 --max-wall-time 2h
+  gsolve mcp --max-trainings 2 --max-env-steps 1e6 --max-wall-time 2h --total-env-steps 2e7
   gsolve mcp --http --port 8765
   gsolve mcp --http --allow-write
   gsolve mcp --log
@@ -149,9 +152,12 @@ def mcp(args: Args) -> None:
         max_trainings=args.max_trainings,
         max_env_steps=args.max_env_steps,
         max_wall_s=args.max_wall_time,
+        total_env_steps=args.total_env_steps,
+        total_train_s=args.total_time,
         token=token,
         transport="http" if args.http else "stdio",
         allow_publish=args.allow_publish,
+        is_structured=args.structured,
     )
     if args.http:
         _serve_http(settings, args)

@@ -115,6 +115,7 @@ def run_command(args: Args) -> int:
     else:
         from gymnasium_solver.config.yaml_file import dump_yaml
         from gymnasium_solver.experiments.search.plan import prepare
+        from gymnasium_solver.experiments.search.search import n_trainings
         from gymnasium_solver.experiments.search.sweep_folder import create_sweep
 
         given, notes = plan_of(args)
@@ -122,7 +123,8 @@ def run_command(args: Args) -> int:
         plan, notes = prepared.plan, [*notes, *prepared.notes]
         if args.dry_run:
             lines = dump_yaml(plan.model_dump(mode="json", exclude_none=True)).rstrip("\n")
-            data = plan.model_dump(mode="json") | {"notes": notes}
+            n = (plan.trials or 0) * plan.seeds + n_trainings(plan)
+            data = plan.model_dump(mode="json") | {"notes": notes, "trainings": n}
             out.tell(args, data, *(f"# {note}" for note in notes), lines)
             return 0
         sweep = create_sweep(prepared, root_of(args))
@@ -405,7 +407,9 @@ def best(args: Args) -> None:
     lines, provenance = best_lines(found, number)
     if args.write:
         path, name = write_variant(args.write, found, lines, provenance)
-        print(f"wrote {path}:{name}; gsolve train {path}:{name} trains it")
+        text = f"wrote {path}:{name}; gsolve train {path}:{name} trains it"
+        data = {"file": str(path), "variant": name, "trial": number, "fields": lines}
+        out.tell(args, data | {"provenance": provenance}, text)
         return
     text = "".join(f"# {line}\n" for line in provenance) + dump_yaml(lines)
     data = {"trial": number, "fields": lines, "provenance": provenance}

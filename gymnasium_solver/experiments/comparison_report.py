@@ -24,6 +24,7 @@ from gymnasium_solver.paths import cannot_write_file
 from gymnasium_solver.runs.curves import Curve
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import Line, html_table, legend, line_chart
+from gymnasium_solver.runs.plots import X_LABELS
 from gymnasium_solver.runs.query import RunDetails, get_details
 from gymnasium_solver.runs.report import markdown as run_markdown
 from gymnasium_solver.runs.report import run_page, runs_page
@@ -217,7 +218,6 @@ def _chart(env_id: str, groups: Sequence[Group]) -> str:
 MOST_IN_A_COLUMN = 4  # panels; more are drawn in two columns
 MOST_IN_A_PANEL = 6  # groups whose legend is inside the panel
 UNEVEN = 8  # longest by shortest of many groups, from which on a linear axis would squash some
-X_LABELS = {"env_steps": "env steps", "wall_s": "seconds of training"}
 
 
 # Algorithms have the same colour in every picture; the others take the colours that are left.

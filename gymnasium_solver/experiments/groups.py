@@ -18,7 +18,7 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.curves import Curve
 from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import CheckpointSummary, RunSummary
-from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
+from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run, run_name
 from gymnasium_solver.runs.run import Run, is_run
 
 VAL = "val/roll/ep_rew/mean"
@@ -169,7 +169,8 @@ def _member(ref: str, root: Path) -> Member:
     if not ref:
         raise RunError("a group has an empty run name; write label=run,run")
     run = resolve_run(ref, root)
-    return Member(query.get_run(run), query.get_config(run), query.get_meta(run))
+    summary = replace(query.get_run(run), id=run_name(run, root))
+    return Member(summary, query.get_config(run), query.get_meta(run))
 
 
 def identity_of(config: Mapping[str, Any]) -> str:

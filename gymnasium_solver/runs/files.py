@@ -138,6 +138,15 @@ def locked(run: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def is_locked(folder: Path) -> bool:
+    """Whether a process holds the lock of a folder."""
+    try:
+        with locked(folder):
+            return False
+    except RunError:
+        return True
+
+
 def _close_in_child() -> None:
     """A forked worker would keep the lock after its parent was killed."""
     for handle in _held:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Points = Sequence[tuple[float, float]]
 
 RETURNS = "returns"
+X_LABELS = {"env_steps": "env steps", "wall_s": "seconds of training"}
 
 
 @dataclass
@@ -92,9 +93,13 @@ def draw(
     curves: list[Curves],
     panels: list[str],
     output: Path | BinaryIO,
-    x_label: str = "env steps",
+    x_label: str = X_LABELS["env_steps"],
+    *,
+    title: str = "",
+    size: tuple[int, int] = (0, 0),
 ) -> None:
-    """Write the picture to a file, in the format of its suffix, or to a buffer as PNG."""
+    """Write the picture to a file, in the format of its suffix, or to a buffer as PNG. `size`:
+    width and height in pixels; 0: as fits the panels."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -103,6 +108,9 @@ def draw(
     # Names come from files: `$` is a character, not mathematics.
     with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
         figure, axes = _layout(len(panels))
+        for pixels, resize in zip(size, (figure.set_figwidth, figure.set_figheight), strict=True):
+            if pixels:
+                resize(pixels / figure.dpi)
         for ax, panel in zip(axes, panels, strict=True):
             for i, run in enumerate(curves):
                 colour = COLOURS[i % len(COLOURS)]
@@ -115,9 +123,11 @@ def draw(
             _finish(ax, panel, curves, x_label)
         titles = sorted({run.title for run in curves})
         more = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
-        title = ", ".join(titles[:3]) + more
-        title += f"   {printable(curves[0].id)}" if len(curves) == 1 else ""
-        figure.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=13)
+        named = ", ".join(titles[:3]) + more
+        named += f"   {printable(curves[0].id)}" if len(curves) == 1 else ""
+        figure.suptitle(
+            printable(title) or named, x=0.01, ha="left", fontweight="bold", fontsize=13
+        )
         try:
             figure.savefig(output)
         except (OSError, ValueError) as error:

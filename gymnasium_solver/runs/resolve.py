@@ -71,6 +71,13 @@ def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
     return Run(root / _match_id(name, root))
 
 
+def run_name(run: Run, root: Path) -> str:
+    """What names a run among those of `root`: its id, of a sweep's run SWEEP/trials/0007/seed0."""
+    place = run.path.absolute()
+    sweeps = root.absolute() / SWEEPS
+    return place.relative_to(sweeps).as_posix() if sweeps in place.parents else run.id
+
+
 def resolve_checkpoint(
     ref: str | Run, root: Path, *, allow_paths: bool = True, default: str = checkpoint.BEST
 ) -> ResolvedCheckpoint:

@@ -4,8 +4,8 @@
     sort(runs, "test")        # highest first; "-test" lowest first
 
 A word must occur in the id, env, algorithm, variant, status or a tag; "solved" selects solved runs.
-A condition compares a field: id, env, algo, variant, seed, status, test, val, steps, episodes,
-time, tag, or any field of the config.
+A condition compares a field: id (a part of one is enough), env, algo, variant, seed, status, test,
+val, steps, episodes, time, tag, or any field of the config.
 """
 
 import operator
@@ -80,6 +80,8 @@ def _test(word: str, config: Config | None) -> Callable[[RunSummary], bool]:
         raise RunError(f"{word!r} has no value; write for example {name}{sign}1")
     if sign not in ("=", "!=") and _number(text) is None:
         raise RunError(f"{word!r}: {sign} needs a number, got {text!r}")
+    if name == "id" and sign in ("=", "!="):
+        return lambda run: (text.lower() in run.id.lower()) == (sign == "=")
     return lambda run: _holds(value_of(run, name, config), sign, text)
 
 

@@ -17,7 +17,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import NoneType
@@ -35,8 +35,12 @@ from typing import (
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.compare import compare
 from gymnasium_solver.experiments.groups import Group
-from gymnasium_solver.runs.resolve import resolve_run
-from gymnasium_solver.runs.run import Run
+from gymnasium_solver.experiments.search.sweep_folder import find_sweep
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.resolve import resolve_run, run_name
+from gymnasium_solver.runs.run import Run, is_run
+from gymnasium_solver.runs.select import select, sort
 from gymnasium_solver.runs.series import MetricTable
 from gymnasium_solver.runs.store import RunStore, stamp
 
@@ -66,6 +70,28 @@ class Desk:
     def run(self, ref: Any, folder: Path | None = None) -> Run:
         """A run of the folder: @last, an id or a unique part of one. Never a path."""
         return resolve_run(plain_name(ref, "run"), folder or self.root, allow_paths=False)
+
+    def summary(self, run: Run) -> RunSummary:
+        """A run as it is now, under the name that finds it here."""
+        return replace(query.get_run(run), id=run_name(run, self.root))
+
+    def select(self, filter: str, sort_by: str | None = None) -> list[RunSummary]:
+        """The runs that a filter accepts (runs/select.py), newest first or sorted; with
+        `search=ID` those of a search."""
+        words = filter.split()
+        searches = [word for word in words if word.startswith("search=")]
+        if not searches:
+            return self.store.select(words, sort_by)
+        folder = find_sweep(plain_name(searches[0][7:], "search"), self.root, allow_paths=False)
+        runs = [Run(path) for path in sorted(folder.path.glob("*/*/*")) if is_run(path)]
+        rest = [word for word in words if word not in searches]
+        found = select(list(map(self.summary, runs)), rest, self.config)
+        return found if sort_by is None else sort(found, sort_by, self.config)
+
+    def config(self, run: RunSummary) -> dict[str, Any]:
+        """The config of a run that `select` has found."""
+        is_plain = Path(run.path).parent == self.store.root
+        return self.store.config(run) if is_plain else query.get_config(Run(Path(run.path)))
 
     def compared(self, groups: Sequence[Group]) -> dict[str, Any]:
         """The comparison as `gsolve compare --json` prints it, kept while the runs do not
@@ -109,14 +135,15 @@ class Tables:
 
     def of(self, run: Run) -> MetricTable:
         """The table of a run, up to date. Called from several threads, so one at a time."""
+        key = str(run.path)
         with self._lock:
-            table = self._tables.pop(run.id, None) or MetricTable(run)
+            table = self._tables.pop(key, None) or MetricTable(run)
             self._n_bytes -= table.n_bytes
             try:
                 table.refresh()
             finally:
                 self._n_bytes += table.n_bytes
-                self._tables[run.id] = table
+                self._tables[key] = table
             while len(self._tables) > 1 and self._n_bytes > self.most_bytes:
                 self._n_bytes -= self._tables.popitem(last=False)[1].n_bytes
             return table
@@ -152,7 +179,7 @@ class Runs:
             raise BadRequest(f"{name!r} is empty: no run is given")
         if len(refs) > self.most:
             raise BadRequest(f"{len(refs)} runs given, at most {self.most} at once")
-        return list({run.id: run for run in map(asked["desk"].run, refs)}.values())
+        return list({run.path: run for run in map(asked["desk"].run, refs)}.values())
 
 
 def _one_run(name: str, ref: str, asked: Mapping[str, Any]) -> Run:

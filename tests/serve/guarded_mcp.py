@@ -32,8 +32,18 @@ def refuse_run(words: Any, **options: Any) -> Any:
     return subprocess.CompletedProcess(words, 2, b"", b"gsolve show: refused by the test")
 
 
+def refuse_command(words: list[str]) -> None:
+    """In place of `allowed.Command`, for what may take long."""
+    if any("\0" in word for word in words) or "secret/" in str(words):
+        raise AssertionError(f"{BREACH}ran {words}")
+    raise RunError("refused by the test")
+
+
 if __name__ == "__main__":
     from gymnasium_solver.cli.main import main
+    from gymnasium_solver.serve.mcp import allowed
+
+    allowed.Command = refuse_command  # type: ignore[assignment, misc]
 
     local.start = refuse_start  # type: ignore[assignment]
     subprocess.run = refuse_run  # type: ignore[assignment]

@@ -61,8 +61,10 @@ def with_server(root: Path, story: Callable[[Caller], Any], **settings: Any) -> 
     from gymnasium_solver.serve.mcp.allowed import Settings
     from gymnasium_solver.serve.mcp.server import build_server
 
+    server = build_server(Settings(root, **({"is_structured": True} | settings)))
+
     async def run() -> None:
-        async with Client(build_server(Settings(root, **settings))) as client:
+        async with Client(server) as client:
             await story(Caller(client))
 
     anyio.run(run)
@@ -98,7 +100,7 @@ def over_stdio(
     from mcp import Client, StdioServerParameters
 
     async def run() -> None:
-        words = [*program[1:], "mcp", "--runs-dir", str(root), *flags]
+        words = [*program[1:], "mcp", "--runs-dir", str(root), "--structured", *flags]
         server = StdioServerParameters(command=program[0], args=words, env=dict(os.environ))
         async with Client(server) as client:
             await story(Caller(client))
@@ -111,6 +113,7 @@ def http_server(root: Path, *flags: str, program: Sequence[str] = GSOLVE) -> Ite
     """The address of a server in another process."""
     env = {**os.environ, "GSOLVE_MCP_TOKEN": TOKEN}
     words = [*program, "mcp", "--http", "--port", "0", "--runs-dir", str(root), *flags]
+    words.append("--structured")
     with subprocess.Popen(words, stderr=subprocess.PIPE, env=env, text=True) as server:
         assert server.stderr is not None
         try:

@@ -86,7 +86,8 @@ def test_a_training_outlives_its_server_and_another_one_takes_over(
         assert again["run"] == run
         assert (await call.data("wait_for", run=run, seconds=50))["status"] == "finished"
         history = await call.data("get_run", run=run, sections=["hyperparams", "progress"])
-        assert history["hyperparams"]["edits"][0]["changed"]["policy_lr"] == [0.001, 0.0005]
+        [edit] = history["hyperparams"]["edits"]
+        assert (edit["changed"]["policy_lr"], edit["source"]) == ([0.001, 0.0005], "mcp")
         assert history["progress"]["env_steps"] == budget
         found = await call.data("compare_runs", runs=[run], baseline=baseline)
         assert "cannot tell" in found["verdicts"][0]["verdict"]
@@ -127,15 +128,26 @@ async def test_a_training_ends_after_the_allowed_time(call: Caller) -> None:
     assert "SIGTERM" in ended["stopped"]
 
 
-@served(max_trainings=1)
+@served(max_trainings=1, total_env_steps=300, total_train_s=3600.0)
 async def test_an_experiment_runs_within_the_budget_and_is_compared(call: Caller) -> None:
-    started = await call.data(
-        "start_experiment", configs=["CartPole-v1:ppo"], seeds=2, overrides=TINY, name="mine"
-    )
+    given = {"configs": ["CartPole-v1:ppo"], "overrides": TINY, "name": "mine"}
+    text = await call.error("start_experiment", **given, seeds=3)
+    assert "3 x 128 env steps are over the 300 that are left" in text
+    assert "up to 100" in text
+    started = await call.data("start_experiment", **given, seeds=2)
     assert started["id"] == "mine"
-    assert "mine" in await call.error("start_training", config="CartPole-v1:ppo")
-    found = await call.until(lambda now: not now["running"], "get_experiment", id="min")
-    assert found["status"] == "finished"
+    assert started["left_of_the_budget"] == {"env_steps": 300 - 2 * 128, "hours": 0}
+    one = {"config": "CartPole-v1:ppo", "overrides": TINY, "max_env_steps": 44}
+    assert "mine" in await call.error("start_training", **one)
+    first = await call.until(lambda now: now["done"], "wait_for", run="mine", until="evaluation")
+    assert first["env_steps"] >= 128
+    waited = await call.until(lambda now: now["done"], "wait_for", run="mine", seconds=50)
+    assert (waited["status"], waited["env_steps"]) == ("finished", 256)
+    found = await call.data("get_experiment", id="min")
+    assert (found["status"], found["running"]) == ("finished", False)
+    assert "1 x 45 env steps are over the 44" in await call.error(
+        "start_training", **one | {"max_env_steps": 45}
+    )
     assert [row["status"] for row in found["runs"]] == ["finished", "finished"]
     assert len(found["groups"][0]["runs"]) == 2
     assert (await call.data("get_experiment"))["experiments"][0]["id"] == "mine"
@@ -146,14 +158,28 @@ async def test_an_experiment_runs_within_the_budget_and_is_compared(call: Caller
 
 @pytest.mark.slow
 @served()
-async def test_a_search_finds_hyperparameters(call: Caller, root: Path) -> None:
+async def test_a_search_finds_hyperparameters(
+    call: Caller, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("optuna", reason="the extra sweep is not installed")
+    monkeypatch.setenv("GSOLVE_CONFIGS", str(root.parent / "configs"))
     ranges = {"policy_lr": "log:1e-4..1e-2", "n_epochs": "1,2"}
     given = {"configs": ["CartPole-v1:ppo"], "search": ranges, "trials": 2, "overrides": TINY}
     started = await call.data("start_experiment", **given, name="found")
     assert started["id"].startswith("found-")
-    found = await call.until(lambda now: not now["running"], "get_experiment", id="found")
+    waited = await call.until(lambda now: now["done"], "wait_for", run="found", seconds=50)
+    assert (waited["status"], waited["trials_done"]) == ("finished", 2)
+    assert set(waited["params"]) == set(ranges)
+    trial = await call.data("get_run", run=f"{started['id']}/trials/0001/seed0")
+    assert trial["status"] == "finished"
+    found = await call.data("get_experiment", id="found")
     assert found["status"] == "finished"
+    kept = await call.data("save_config", search="found", variant="ppo_found", trial=1)
+    assert kept["config"] == "CartPole-v1:ppo_found"
+    shown = (await call.data("get_config", config=kept["config"], all=True))["config"]
+    assert shown["n_epochs"] in (1, 2)
+    assert (await call.data("get_config", config="CartPole-v1:ppo"))["config"]
+    assert "already" in await call.error("save_config", search="found", variant="ppo_found")
     assert {row["number"] for row in found["best_trials"]} == {0, 1}
     assert set(found["result"]["params"]) == set(ranges)
     assert (await call.data("get_experiment"))["searches"] == [started["id"]]
@@ -173,6 +199,33 @@ async def test_an_experiment_is_stopped_with_its_runs(call: Caller) -> None:
     assert (await call.data("stop_training", run=name))["status"] == "stopped"
     after = await call.data("get_experiment", id=name)
     assert {row["status"] for row in after["runs"]} <= {"interrupted", "waiting"}
+
+
+@pytest.mark.slow
+@served(total_env_steps=200)
+async def test_trainings_share_a_total_and_track_what_is_allowed(call: Caller, root: Path) -> None:
+    fields = {k: v for k, v in TINY.items() if k != "max_env_steps"}
+    given = {"config": "CartPole-v1:ppo", "overrides": fields}
+    first = await call.data("start_training", **given, max_env_steps=128, track="csv")
+    assert first["left_of_the_budget"] == {"env_steps": 72}
+    second = await call.data("start_training", **given)
+    assert "lowered to 72" in second["notes"][0]
+    assert "used up" in await call.error("start_training", **given)
+    text = await call.error("edit_run", run=second["run"], set={"max_env_steps": 128})
+    assert "used up" in text or "over the 0" in text
+    for run in (first["run"], second["run"]):
+        await call.until(lambda now: now["done"], "wait_for", run=run, seconds=50)
+    assert (root / first["run"] / "trackers").is_dir()
+    assert not (root / second["run"] / "trackers").exists()
+    made = await call.until(lambda now: now["done"], "export", target=first["run"])
+    assert Path(made["path"]).is_file()
+
+
+@served()
+async def test_trackers_that_send_need_leave(call: Caller) -> None:
+    asked = {"config": "CartPole-v1:ppo"}
+    assert "--allow-publish" in await call.error("start_training", **asked, track="wandb")
+    assert "is no tracker" in await call.error("start_training", **asked, track="wnadb")
 
 
 @served()
@@ -245,6 +298,7 @@ def test_other_machines_always_need_the_token(root: Path) -> None:
         (["--max-trainings", "0"], "at least 1"),
         (["--max-env-steps", "many"], "1e6"),
         (["--max-wall-time", "soon"], "90s"),
+        (["--total-env-steps", "0"], "1e6"),
         (["--http", "--port", "99999"], "cannot listen"),
         (["--htpp"], "--http"),
     ],

@@ -2,6 +2,7 @@
 
 import base64
 import io
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -21,10 +22,13 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 
 READING = {
     *("list_configs", "get_config", "list_runs", "get_run", "get_metrics", "get_logs", "diagnose"),
-    *("compare_runs", "plot", "query", "wait_for", "get_experiment"),
+    *("compare_runs", "plot", "query", "wait_for", "get_experiment", "evaluate", "open_ui"),
 }
 # play may keep episodes in the run.
-CHANGING = {"start_training", "start_experiment", "stop_training", "edit_run", "play"}
+CHANGING = {
+    *("start_training", "start_experiment", "stop_training", "edit_run", "play", "save_config"),
+    "export",
+}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +46,7 @@ def newest(root: Path) -> gs.Run:
     return gs.Run((root / "@last").resolve())
 
 
-@served(max_env_steps=1000)
+@served(max_env_steps=1000, total_env_steps=50_000, total_train_s=7200.0)
 async def test_the_server_says_who_it_is_and_its_tools_are_few_and_annotated(call: Caller) -> None:
     tools = await call.client.list_tools()
     text = tools.model_dump_json(by_alias=True, exclude_none=True)
@@ -55,10 +59,10 @@ async def test_the_server_says_who_it_is_and_its_tools_are_few_and_annotated(cal
         assert tool.description
         assert tool.output_schema is None
     assert by_name["stop_training"].annotations.destructive_hint is True
-    assert "at most 2 trainings" in by_name["start_training"].description
     assert call.client.server_info.name == "gymnasium-solver"
     assert call.client.server_info.version == gs.__version__
-    assert "1,000 env steps" in call.client.instructions
+    for limit in ("at most 2 trainings", "1,000 env steps", "50,000 env steps and 2 h"):
+        assert limit in call.client.instructions
 
 
 @served(is_read_only=True)
@@ -92,6 +96,22 @@ async def test_publishing_is_offered_only_if_the_person_allows_it(
 async def test_configs_are_listed_resolved_and_explained(call: Caller) -> None:
     listed = await call.data("list_configs", filter="CartPole-v1:*", limit=3)
     assert len(listed["configs"]) == 3 < listed["total"]
+    envs = await call.data("list_configs", kind="environments", filter="CartPole-v1")
+    [cartpole] = [row for row in envs["environments"] if row["env"] == "CartPole-v1"]
+    assert cartpole["random"] == pytest.approx(22.374)
+    assert (cartpole["acts"], cartpole["solved_at"]) == ("Discrete(2)", 475)
+    algorithms = (await call.data("list_configs", kind="algorithms"))["algorithms"]
+    assert {"ppo", "td3", "dqn"} <= {row["algo"] for row in algorithms}
+    assert all(row["about"] for row in algorithms)
+    other = {"algo_id": "dqn", "buffer_size": 1000}
+    shown = await call.data("get_config", config="CartPole-v1:ppo", overrides=other)
+    assert shown["config"]["algo_id"] == "dqn"
+    assert "clip_range" not in shown["config"]
+    few = (await call.data("get_config", config="CartPole-v1:ppo"))["config"]
+    every = (await call.data("get_config", config="CartPole-v1:ppo", all=True))["config"]
+    assert few["policy_lr"] == every["policy_lr"]
+    assert len(few) < 25 < len(every)
+    assert "device" not in few
     fields = {"policy_lr": "lin_0.002", "hidden_dims": [4, 4]}
     shown = await call.data(
         "get_config", config="CartPole-v1:ppo", overrides=fields, explain=["hidden_d", "policy_lr"]
@@ -111,6 +131,11 @@ async def test_runs_are_filtered_sorted_and_described(call: Caller) -> None:
     some = await call.data("list_runs", filter="policy_lr=0.01 seed>1", sort="seed", limit=1)
     assert some["total"] == 2
     assert some["runs"][0]["seed"] == 3
+    first, *_, last = (await call.data("list_runs", sort="val/roll/ep_rew/mean"))["runs"]
+    assert first["best"] > last["best"]
+    reverse = await call.data("list_runs", sort="-val/roll/ep_rew/mean", limit=1)
+    assert reverse["runs"][0]["best"] == last["best"]
+    assert "'nothing/x'" in await call.error("list_runs", sort="nothing/x")
     best = (await call.data("list_runs", sort="test", limit=1))["runs"][0]
     assert best["test"] == max(run["test"] for run in all_runs["runs"])
     sections = ["progress", "config", "checkpoints", "evals", "alerts", "hyperparams", "origin"]
@@ -153,7 +178,11 @@ async def test_logs_are_searched_by_any_expression_in_linear_time(call: Caller) 
     found = await call.data("get_logs", run="@last", pattern="VAL +[0-9]")
     assert found["log"]
     assert all("val" in line for line in found["log"])
-    with anyio.fail_after(10):
+    new = await call.data("get_logs", run="@last", after=found["lines_in_all"] - 1, pattern="VAL")
+    assert new["log"] == found["log"][-1:]
+    with anyio.fail_after(10):  # nothing comes: the run has ended
+        none = await call.data("get_logs", run="@last", after=10_000, seconds=50)
+        assert none["log"] == []
         await call.data("get_logs", run="@last", pattern="(.*.*)*x{50}y")
     assert "pattern" in await call.error("get_logs", run="@last", pattern="(((")
 
@@ -190,6 +219,9 @@ async def test_comparisons_group_seeds_and_take_a_baseline(call: Caller, root: P
 async def test_plots_and_frames_are_png(call: Caller) -> None:
     plot = await call.result("plot", runs=["@last"], metrics=["approx_kl", "loss/policy"])
     assert _picture(plot).width > 500
+    given = {"x_axis": "wall_s", "title": "mine", "width": 600, "height": 400}
+    one = await call.result("plot", runs=["@last"], metrics=["approx_kl"], **given)
+    assert _picture(one).size == (600, 400)
     played = await call.result("play", target="@last/@last", episodes=2, frames=4)
     assert _picture(played).width > 500
     content = played.structured_content
@@ -197,8 +229,74 @@ async def test_plots_and_frames_are_png(call: Caller) -> None:
     assert len(content["first_episode"]) == 4
     assert content["first_episode"][-1]["t"] == content["episodes"][0]["steps"]
     assert "push" in content["first_episode"][0]["action"]
-    chance = await call.data("play", target="CartPole-v1:ppo", mode="random", frames=0)
-    assert chance["agent"] == "random actions"
+    chance = await call.data("play", target="CartPole-v1:ppo", mode="random", frames=0, seed=3)
+    assert (chance["agent"], chance["seed"]) == ("random actions", 3)
+    assert "expected test" in await call.error("play", target="@last", seed="tset")
+
+
+@served()
+async def test_what_takes_longer_than_a_client_waits_is_asked_for_again(call: Caller) -> None:
+    asked = {"target": "@last/@last", "episodes": 3, "seed": 7}
+    first = await call.data("evaluate", **asked, seconds=0)
+    assert first["done"] is False
+    found = await call.until(lambda now: now["done"], "evaluate", **asked, seconds=20)
+    assert found["scores"]["greedy"]["episodes"] == 3
+    assert found["seed"] == 7
+    played = await call.data("play", target="@last", frames=0, seconds=1)
+    assert played["done"] is False
+    assert (await call.until(lambda now: now["done"], "play", target="@last", frames=0))["episodes"]
+    assert "no checkpoint" in await call.error("evaluate", target="@last/77")
+
+
+@served()
+async def test_runs_of_a_search_are_reached_by_every_tool(call: Caller, root: Path) -> None:
+    search = root / "sweeps" / "tune-20260101-000000-0001"
+    names = [f"{search.name}/trials/{number:04d}/seed0" for number in (0, 1)]
+    for name, run in zip(names, ("seed=1", "seed=2"), strict=True):
+        source = (await call.data("list_runs", filter=f"{run} policy_lr=0.01"))["runs"][0]["run"]
+        shutil.copytree(root / source, root / "sweeps" / name, symlinks=True)
+    for file in ("sweep.yaml", "base.yaml"):
+        (search / file).touch()
+    try:
+        for tool in ("get_run", "diagnose", "get_metrics", "get_logs", "wait_for"):
+            assert (await call.data(tool, run=names[1]))["run"] == names[1], tool
+        [group] = (await call.data("compare_runs", runs=names))["groups"]
+        assert group["runs"] == names
+        by_metric = await call.data("compare_runs", runs=names, metric="approx_kl")
+        assert [row["run"] for row in by_metric["runs"]] == names
+        listed = await call.data("list_runs", filter="search=tune seed=2")
+        assert [row["run"] for row in listed["runs"]] == names[1:]
+        sql = "SELECT config->>'seed' AS seed, run FROM runs ORDER BY run"
+        rows = (await call.data("query", sql=sql, filter="search=tune"))["rows"]
+        assert [row["seed"] for row in rows] == ["1", "2"]
+        edited = await call.data("edit_run", run=names[0], note="why it failed")
+        assert (edited["run"], edited["note"]) == (names[0], "why it failed")
+        assert "has no run 'trials/0009/seed0'" in await call.error(
+            "play", target="tune/trials/0009/seed0"
+        )
+    finally:
+        shutil.rmtree(root / "sweeps")
+    assert "paths are refused" in await call.error("get_run", run=str(newest(root).path))
+
+
+@served()
+async def test_the_web_app_is_started_and_only_reads(call: Caller) -> None:
+    import httpx
+
+    pytest.importorskip("uvicorn", reason="the extra ui is not installed")
+    pages = await call.data("open_ui", run="@last")
+    assert pages["url"].rpartition("/")[2] == pages["inspector"].rpartition("/")[2]
+    base = (await call.data("open_ui"))["url"]
+    answer = await anyio.to_thread.run_sync(httpx.get, f"{base}api/session")
+    assert answer.status_code == 200
+    assert '"read_only":true' in answer.text.replace(" ", "")
+
+
+@served(is_structured=False)
+async def test_answers_are_not_sent_twice(call: Caller) -> None:
+    result = await call.result("get_run", run="@last")
+    assert result.structured_content is None
+    assert "status: finished" in result.content[0].text
 
 
 @pytest.mark.slow
@@ -261,6 +359,11 @@ async def test_resources_and_prompts(call: Caller, root: Path) -> None:
     assert prompts == {"debug_run", "tune_config", "beat_score"}
     prompt = await client.get_prompt("debug_run", {"run": run})
     assert run in prompt.messages[0].content.text
+    for name in ("tune_config", "beat_score"):
+        given = {"config": "CartPole-v1:ppo", "score": "490"}
+        asked = {key: given[key] for key in ("config", "score")[: 1 + (name == "beat_score")]}
+        text = (await client.get_prompt(name, asked)).messages[0].content.text
+        assert all(word in text for word in ("start_experiment", "five", "save_config")), name
 
 
 LIGHT = """

@@ -1,11 +1,14 @@
 """`query`: SQL over copies of the runs, which reaches nothing else."""
 
+import json
 import shutil
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.serve.mcp_client import Caller, served, tiny_run
+from tests.serve.mcp_client import GSOLVE, Caller, served, tiny_run
 
 pytest.importorskip("mcp", reason="the extra mcp is not installed")
 pytest.importorskip("duckdb", reason="the extra mcp is not installed")
@@ -72,6 +75,38 @@ async def test_metrics_runs_and_events_are_tables(call: Caller) -> None:
     assert joined["rows"][0]["n"] >= 4
     config = await call.data("query", sql="SELECT config->>'seed' AS s FROM runs LIMIT 1")
     assert config["rows"][0]["s"] == "1"
+
+
+@served()
+async def test_a_filter_takes_a_part_of_an_id_and_says_if_nothing_matches(call: Caller) -> None:
+    sql = "SELECT count(*) AS n FROM metrics"
+    assert (await call.data("query", sql=sql, filter="id=cop"))["rows"][0]["n"] > 1
+    assert "no run matches 'id=nothing'" in await call.error("query", sql=sql, filter="id=nothing")
+
+
+@pytest.mark.slow
+def test_a_server_says_nothing_at_its_end(root: Path) -> None:
+    """DuckDB's module would list all that it has if the interpreter could not clear it."""
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    hello["clientInfo"] = {"name": "test", "version": "1"}
+    call = {"name": "query", "arguments": {"sql": "SELECT 1 AS x"}}
+    lines = [
+        {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call},
+    ]
+    words = [*GSOLVE, "mcp", "--runs-dir", str(root)]
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(words, text=True, **pipes) as server:
+        assert server.stdin is not None
+        assert server.stdout is not None
+        for line in lines:
+            server.stdin.write(json.dumps(line) + "\n")
+            server.stdin.flush()
+        answers = [server.stdout.readline() for _ in range(2)]
+        assert "x" in answers[1]
+        _, errors = server.communicate(timeout=60)
+    assert errors == ""
 
 
 @served()

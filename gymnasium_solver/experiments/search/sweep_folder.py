@@ -27,7 +27,7 @@ from gymnasium_solver.experiments.search.plan import Plan, Prepared, read_plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs import files
-from gymnasium_solver.runs.files import locked, write_atomic
+from gymnasium_solver.runs.files import is_locked, write_atomic
 from gymnasium_solver.runs.machine import is_made_here, signature
 from gymnasium_solver.runs.resolve import SWEEPS
 from gymnasium_solver.runs.run import LAST_RUN, runs_root
@@ -106,11 +106,7 @@ class Sweep:
     @property
     def is_running(self) -> bool:
         """Is a coordinator at work?"""
-        try:
-            with locked(self.path):
-                return False
-        except RunError:
-            return True
+        return is_locked(self.path)
 
 
 def sweeps_root(runs: Path) -> Path:
@@ -159,10 +155,10 @@ def sweep_ids(runs: Path) -> list[str]:
     return sorted(names, key=created, reverse=True)
 
 
-def find_sweep(ref: str, runs: Path) -> Sweep:
+def find_sweep(ref: str, runs: Path, *, allow_paths: bool = True) -> Sweep:
     """The sweep named by @last, an id, a unique part of one, or a path."""
     name, root = ref.rstrip("/"), sweeps_root(runs)
-    if "/" in name and is_sweep(user_path(name)):
+    if allow_paths and "/" in name and is_sweep(user_path(name)):
         return Sweep(user_path(name))
     ids = sweep_ids(runs)
     if not ids:

@@ -1,11 +1,13 @@
 """What the person who starts the server allows: who may change runs, how many trainings at once,
-how long each; the log of what was changed; and the gsolve commands that a client asks for.
+how long each and all together; the log of what was changed; and the gsolve commands that a client
+asks for.
 
 Every change is in `.mcp-log.jsonl` in the folder of the runs, one line before and one after it.
 Commands run in a process of their own: the server imports neither torch nor plugins. Fields that a
 client gives are checked: none may import code or open a file.
 """
 
+import atexit
 import getpass
 import hmac
 import json
@@ -15,6 +17,7 @@ import re
 import secrets
 import shutil
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,15 +31,18 @@ from mcp.server.mcpserver import Context
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.config.code import code_named
+from gymnasium_solver.config.find import algo_in_name
 from gymnasium_solver.config.schema import canonical
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.experiments.experiment import FOLDER, load
 from gymnasium_solver.experiments.jobs import list_jobs
+from gymnasium_solver.registry import ALGOS, config_class
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.files import json_bytes, jsonable, locked
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import utc_now
+from gymnasium_solver.serve.mcp.budget import Cost, Ledger
 from gymnasium_solver.serve.questions import Answer, Desk, Fields, plain_name
 from gymnasium_solver.serve.trainings import as_flags, config_named
 
@@ -46,8 +52,10 @@ JOBS = ".mcp-jobs"
 """Folder of the processes that coordinate experiments and searches; `slots` of them are in it."""
 LOCK_S = 60.0
 TIMEOUT_S = 90.0
+MOST_COMMANDS, LONGEST_COMMAND_S, LONGEST_WAIT_S = 4, 900.0, 600.0
+AGAIN = "it is still at work: ask again with the same arguments"
 APPEARS_S = 45.0  # importing torch on a busy machine takes seconds
-OUTCOME = ("run", "id", "status", "set", "repo", "kept")
+OUTCOME = ("run", "id", "status", "set", "repo", "kept", "config", "file")
 """What the log keeps of an answer."""
 _writing = threading.Lock()
 
@@ -85,11 +93,17 @@ class Settings:
     """Budget of one training."""
     max_wall_s: float | None = None
     """A training is saved and stopped after this time."""
+    total_env_steps: int | None = None
+    """Budget of all trainings that this server starts (budget.py)."""
+    total_train_s: float | None = None
+    """The same in time of training."""
     token: str | None = None
     """Over HTTP only a request with this bearer token may change anything."""
     transport: str = "stdio"
     allow_publish: bool = False
-    """Whether runs may be sent to the Hub."""
+    """Whether runs may be sent elsewhere: to the Hub, to W&B."""
+    is_structured: bool = False
+    """Whether answers have a copy as JSON, for programs. A model reads the text."""
 
     def budget(self) -> str:
         """The limits in words, for the model."""
@@ -98,12 +112,21 @@ class Settings:
         parts = [f"at most {self.max_trainings} trainings at once"]
         if self.max_env_steps is not None:
             parts.append(f"at most {self.max_env_steps:,} env steps per training")
-        if (seconds := self.max_wall_s) is not None:
-            units = {"h": 3600, "min": 60, "s": 1}
-            unit = next(u for u, size in units.items() if seconds % size == 0 or size == 1)
-            after = f"{seconds / units[unit]:g} {unit}"
-            parts.append(f"a training is saved and stopped after {after}")
+        if self.max_wall_s is not None:
+            parts.append(f"a training is saved and stopped after {time_text(self.max_wall_s)}")
+        total = [f"{self.total_env_steps:,} env steps"] if self.total_env_steps is not None else []
+        if self.total_train_s is not None:
+            total.append(f"{time_text(self.total_train_s)} of training")
+        if total:
+            parts.append(f"all trainings of this session together {' and '.join(total)}")
         return f"Budget: {'; '.join(parts)}."
+
+
+def time_text(seconds: float) -> str:
+    """Such as 2 h or 90 s."""
+    units = {"h": 3600, "min": 60, "s": 1}
+    unit = next(u for u, size in units.items() if seconds % size == 0 or size == 1)
+    return f"{seconds / units[unit]:g} {unit}"
 
 
 class AgentDesk(Desk):
@@ -112,6 +135,9 @@ class AgentDesk(Desk):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings.root)
         self.settings = settings
+        limits = (settings.total_env_steps, settings.total_train_s)
+        self.ledger = Ledger(Cost(*(math.inf if limit is None else limit for limit in limits)))
+        self.commands = Commands()
 
     def change(self, ctx: Context, tool: str, given: Answer, work: Callable[[], Any]) -> Any:
         """Do what changes something, if it is allowed, with a line in the log before and after."""
@@ -189,27 +215,75 @@ class AgentDesk(Desk):
             )
         return most - n
 
-    def argv(self, *words: str) -> list[str]:
-        """A gsolve command that ends after the allowed time (timed.py)."""
-        argv = local.gsolve(*words)
-        if self.settings.max_wall_s is None:
-            return argv
-        timed = ["gymnasium_solver.serve.mcp.timed", str(self.settings.max_wall_s)]
-        return [*argv[:2], *timed, *words]
+    def time_limit(self, n: int) -> float:
+        """How long something with `n` trainings at once may take; Refused if no time is left. What
+        is left of the total is shared out among all trainings that may run at once."""
+        left = self.ledger.left().train_s
+        if left <= 0:
+            raise Refused("the time of training of this session is used up (--total-time)")
+        # Those that run have their share already.
+        shares = max(n, self._free()) if math.isfinite(left) else 1
+        most = self.settings.max_wall_s
+        return min(math.inf if most is None else most, left / shares)
 
-    def within_budget(self, fields: Fields, planned: Any) -> tuple[Fields, list[str]]:
-        """Fields with the budget of env steps applied, and notes about it: asking for more is an
-        error, a config's own larger budget is lowered."""
-        most, asked = self.settings.max_env_steps, fields.get("max_env_steps")
-        if most is None:
-            return fields, []
-        if asked is None and (not isinstance(planned, int) or planned > most):
-            return fields | {"max_env_steps": most}, [f"max_env_steps lowered to {most:,} (budget)"]
+    def argv(self, limit_s: float, *words: str) -> list[str]:
+        """A gsolve command that ends after some time (timed.py)."""
+        argv = local.gsolve(*words)
+        if not math.isfinite(limit_s):
+            return argv
+        return [*argv[:2], "gymnasium_solver.serve.mcp.timed", str(limit_s), *words]
+
+    def within_budget(
+        self, fields: Fields, planned: Any, done: int = 0, n: int = 1
+    ) -> tuple[Fields, list[str], Cost]:
+        """Fields with the budget of env steps applied to `n` trainings, of which `done` steps are
+        done; notes about it, and what is set aside. Asking for more is an error, a config's own
+        larger budget is lowered."""
+        asked = fields.get("max_env_steps")
+        most, left = self.settings.max_env_steps, self.ledger.left().env_steps
+        if most is None and not math.isfinite(left):
+            return fields, [], Cost()
         if asked is not None and not isinstance(asked, int):
-            raise Refused(f"max_env_steps must be a whole number up to {most:,}")
-        if asked is not None and asked > most:
-            raise Refused(f"max_env_steps {asked:,} is over the server's budget of {most:,}")
-        return fields, []
+            raise Refused("max_env_steps must be a whole number")
+        wanted = math.inf if not isinstance(planned, int) else planned
+        steps, notes = wanted if asked is None else asked, []
+        if most is not None and steps > most:
+            if asked is not None:
+                raise Refused(f"max_env_steps {asked:,} is over the server's budget of {most:,}")
+            steps = most
+        if left <= 0 and steps > done:
+            raise Refused("the env steps of this session are used up (--total-env-steps)")
+        if n * (steps - done) > left:
+            each = int(left // n) + done
+            if asked is not None or n > 1:
+                raise Refused(
+                    f"{n} x {steps - done:,} env steps are over the {int(left):,} that are left of "
+                    f"{self.settings.total_env_steps:,}: give max_env_steps up to {each:,}"
+                    + ", or fewer trainings"
+                    * (n > 1)
+                )
+            steps = each
+        if asked is None and steps < wanted:
+            fields = fields | {"max_env_steps": int(steps)}
+            notes = [f"max_env_steps lowered to {int(steps):,} (budget)"]
+        return fields, notes, Cost(n * (steps - done))
+
+    def told(self, argv: Sequence[str], verb: str, wait_s: float) -> Answer:
+        """The JSON that a command prints; without it after `wait_s`, how to ask again."""
+        wait_s = max(0.0, min(wait_s, LONGEST_WAIT_S)) if wait_s == wait_s else 0.0
+        has_ended, lines = self.commands.answer(argv, verb, wait_s)
+        if has_ended:
+            found: Answer = json.loads("\n".join(lines))
+            return {"done": True} | found
+        return {"done": False, "note": AGAIN}
+
+    def left(self) -> Answer:
+        """What is left of the totals, for answers."""
+        steps, train_s = self.ledger.left()
+        told: Answer = {"env_steps": int(steps)} if math.isfinite(steps) else {}
+        if math.isfinite(train_s):
+            told["hours"] = round(train_s / 3600, 3)
+        return {"left_of_the_budget": told} if told else {}
 
 
 def _who(ctx: Context, transport: str) -> Answer:
@@ -251,11 +325,82 @@ def output_of_argv(argv: Sequence[str], verb: str, timeout_s: float) -> str:
         )
     except subprocess.TimeoutExpired:
         raise CommandError(f"{verb} took longer than {timeout_s:g} s and was stopped") from None
-    printed = done.stdout.decode(errors="replace")
-    if done.returncode == 0 or (done.returncode == 1 and printed.startswith("{")):
-        return printed  # with 1 the answer itself says what failed
-    text = done.stderr.decode(errors="replace").strip() or "it printed nothing"
+    output, errors = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
+    return _printed(done.returncode, output, errors, verb)
+
+
+def _printed(code: int, output: str, errors: str, verb: str) -> str:
+    """What a command printed; CommandError with its message if it failed."""
+    if code == 0 or (code == 1 and output.startswith("{")):
+        return output  # with 1 the answer itself says what failed
+    text = errors.strip() or "it printed nothing"
     raise CommandError(text[-2000:].removeprefix(f"gsolve {verb}: "))
+
+
+class Commands:
+    """Commands that may take longer than a client waits for an answer. One that is asked for again
+    while it runs, or once after that, is not started again."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[str, ...], Command] = {}
+        self._lock = threading.Lock()
+        atexit.register(self.stop)
+
+    def answer(self, argv: Sequence[str], verb: str, wait_s: float) -> tuple[bool, list[str]]:
+        """Whether the command has ended, and the lines that it has printed so far; CommandError if
+        it failed."""
+        key = tuple(argv)
+        with self._lock:
+            if key not in self._running:
+                if sum(not one.has_ended for one in self._running.values()) >= MOST_COMMANDS:
+                    raise Refused(f"{MOST_COMMANDS} commands are running; wait for one of them")
+                self._running[key] = Command(argv)
+            command = self._running[key]
+        if not command.wait(max(0.0, wait_s)):
+            return False, list(command.lines)
+        with self._lock:
+            self._running.pop(key, None)
+        text = _printed(command.process.returncode, "".join(command.lines), command.errors(), verb)
+        return True, text.splitlines()
+
+    def stop(self) -> None:
+        for command in self._running.values():
+            command.process.kill()
+
+
+class Command:
+    """A process whose output is read as it comes."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self.lines: list[str] = []
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the process)
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors, text=True,
+            errors="replace",
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        timer = threading.Timer(LONGEST_COMMAND_S, self.process.kill)
+        timer.daemon = True
+        timer.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        with self.process.stdout as stdout:
+            self.lines.extend(stdout)
+        self.process.wait()
+
+    @property
+    def has_ended(self) -> bool:
+        return not self._reader.is_alive()
+
+    def wait(self, seconds: float) -> bool:
+        self._reader.join(seconds)
+        return self.has_ended
+
+    def errors(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
 
 
 def appeared(job: local.Job, made: Callable[[], str | None]) -> str:
@@ -279,21 +424,48 @@ def appeared(job: local.Job, made: Callable[[], str | None]) -> str:
 
 def shown_config(config: str, fields: Mapping[str, Any], root: Path) -> Answer:
     """All fields of a config that a client named, with these changes, which were checked."""
-    target, flags = config_named(config, root), as_flags(yaml_texts(fields))
+    target = config_named(with_algorithm(config, dict(fields)), root)
+    flags = as_flags(yaml_texts(fields))
     found = output_of("show", target, "--json", *flags)
     if not isinstance(found, dict):
         raise ConfigError(f"{config} is not a config")
     return found
 
 
-def budgeted(desk: AgentDesk, configs: Sequence[str], fields: Fields) -> tuple[Fields, list[str]]:
-    """Fields with the budget of env steps applied to some configs; notes about it."""
-    notes: list[str] = []
-    for config in configs if desk.settings.max_env_steps is not None else ():
+def budgeted(
+    desk: AgentDesk, configs: Sequence[str], fields: Fields, n_each: int = 1
+) -> tuple[Fields, list[str], Cost]:
+    """Fields with the budget of env steps applied to `n_each` trainings of some configs; notes
+    about it, and what is set aside."""
+    limits = (desk.settings.max_env_steps, desk.settings.total_env_steps)
+    notes, cost = list[str](), Cost()
+    for config in configs if any(limit is not None for limit in limits) else ():
         planned = shown_config(config, fields, desk.root).get("max_env_steps")
-        fields, more = desk.within_budget(fields, planned)
+        fields, more, taken = desk.within_budget(fields, planned, n=n_each * len(configs))
         notes += more
-    return fields, notes
+        cost = max(cost, taken)
+    return fields, notes, cost
+
+
+def with_algorithm(config: str, fields: Fields) -> str:
+    """The config to which fields are applied: another algorithm than the variant's begins with its
+    own defaults, not with what is tuned for the variant."""
+    env_id, colon, variant = config.partition(":")
+    if not colon or config.startswith("run:") or not isinstance(fields.get("algo_id"), str):
+        return config
+    return config if algo_in_name(variant) == fields["algo_id"] else env_id
+
+
+def differing_fields(fields: Mapping[str, Any]) -> Answer:
+    """The fields of a config whose values are not the algorithm's defaults; all of them for an
+    algorithm of a plugin, which is not imported here."""
+    if fields.get("algo_id") not in ALGOS:
+        return dict(fields)
+    declared = config_class(fields["algo_id"])
+    defaults = declared.model_construct(env_id="").model_dump(mode="json")
+    always = ("env_id", "algo_id", "max_env_steps", "seed")
+    named = {n: v for n, v in fields.items() if n not in ("variant", "project_id")}
+    return {n: v for n, v in named.items() if n in always or v != defaults.get(n)}
 
 
 @cache

@@ -20,10 +20,10 @@ from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.plots import match_metric
 from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.resolve import run_name
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.select import FIELDS
 from gymnasium_solver.runs.series import MetricTable
-from gymnasium_solver.runs.store import RunStore
 from gymnasium_solver.serve.questions import Answer, Desk, Limit, OneRun
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ def get_metrics(
     table = desk.tables.of(run)
     wanted = choose_names(names, table.names, parts=True) if names else table.names
     if around >= 0:
-        return {"run": run.id} | _around(table, around, wanted, max(limit, 100))
+        return {"run": run_name(run, desk.root)} | _around(table, around, wanted, max(limit, 100))
     if names and len(wanted) > MOST_METRICS:
         shown = ", ".join(wanted[:MOST_METRICS])
         raise RunError(f"{len(wanted)} metrics match, at most {MOST_METRICS} at once: {shown}, ...")
     curves = {name: curve_of(table, name, start, end) for name in wanted}
-    told: Answer = {"run": run.id}
+    told: Answer = {"run": run_name(run, desk.root)}
     if not names:
         told["metrics"] = [
             {"metric": name, "points": len(y), "last": y[-1] if len(y) else None}
@@ -211,10 +211,12 @@ def query(desk: Desk, sql: str, filter: str = "", limit: Limit = 50) -> Answer:
     column per metric) and events(run, kind, env_steps, event JSON). filter: which runs are
     loaded, as in list_runs; at most 100. SELECT corr("train/opt/ppo/approx_kl",
     "train/roll/ep_rew/mean") FROM metrics correlates two."""
-    every = desk.store.select(filter.split())
+    every = desk.select(filter)
+    if not every:
+        raise RunError(f"no run matches {filter.strip()[:80]!r}; list_runs() shows all")
     found = every[:MOST_LOADED]
     with closing(_connect()) as connection:
-        _create(connection, "runs", _run_table(found, desk.store))
+        _create(connection, "runs", _run_table(found, desk))
         loaded = [(run.id, Run(Path(run.path))) for run in found]
         for name, read in (("metrics", _metric_table), ("events", _event_table)):
             if name in sql.lower():
@@ -261,12 +263,12 @@ def _create(connection: "DuckDBPyConnection", name: str, table: Table) -> None:
     connection.unregister("loading")
 
 
-def _run_table(runs: Sequence[RunSummary], store: RunStore) -> Table:
+def _run_table(runs: Sequence[RunSummary], desk: Desk) -> Table:
     fields = {name: read for name, read in FIELDS.items() if name not in ("id", "tag")}
     return {
         "run": _texts(run.id for run in runs),
         **{name: _column([read(run) for run in runs]) for name, read in fields.items()},
-        "config": _texts(json.dumps(store.config(run), default=str) for run in runs),
+        "config": _texts(json.dumps(desk.config(run), default=str) for run in runs),
     }
 
 

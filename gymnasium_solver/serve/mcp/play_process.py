@@ -1,6 +1,6 @@
 """`python -m gymnasium_solver.serve.mcp.play_process JSON`: plays episodes in a process of its own
-and prints what happened as JSON, with a sheet of frames. A renderer that crashes ends only this
-process.
+and prints what happened as JSON: a line for each episode, then one of all with a sheet of frames. A
+renderer that crashes ends only this process. After `seconds` of playing it stops where it is.
 
 With `keep` the inspector's own player records the episodes in the run (runs/episodes.py), where the
 web app opens them; `episode` shows one that is there already. Both answer as if it had just been
@@ -13,7 +13,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,9 +57,15 @@ def main(words: Sequence[str]) -> int:
     # Environments print to stdout; only the last line of it is ours.
     wire = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+
+    def tell(value: dict[str, Any]) -> None:
+        print(json.dumps(jsonable(value)), file=wire, flush=True)
+
     try:
-        told = kept(wanted) if wanted["episode"] or wanted["keep"] else played(wanted)
-        print(json.dumps(jsonable(told)), file=wire, flush=True)
+        if wanted["episode"] or wanted["keep"]:
+            tell(kept(wanted, tell))
+        else:
+            tell(played(wanted, tell))
     except GsolveError as error:
         print(error, file=sys.stderr)
         return 2
@@ -117,7 +124,10 @@ def sheet_of(shots: Sequence[Shot]) -> str | None:
 # --- episodes that are not kept
 
 
-def played(wanted: dict[str, Any]) -> dict[str, Any]:
+Tell = Callable[[dict[str, Any]], None]
+
+
+def played(wanted: dict[str, Any], tell: Tell) -> dict[str, Any]:
     if wanted["mode"] == "trained":
         run = Path(wanted["run"])
         found = find_run(f"{run}/{wanted['checkpoint']}", run.parent)
@@ -128,10 +138,10 @@ def played(wanted: dict[str, Any]) -> dict[str, Any]:
         stage, agent = scene.stage, scene.agent
         greedy = scene.is_greedy(wanted["greedy"])
         player = scene.player(wanted["seed"], greedy, explains=True)
-        results, moments = _play(player, wanted)
+        results, moments = _play(player, wanted, tell)
         who = f"checkpoint at {scene.env_steps:,} env steps" if found.run else "random actions"
         facts = {"env": found.config.env_id, "agent": who, "greedy": greedy, "seed": player.seed}
-        notes = {"note": stage.note or stage.no_frames}
+        notes = {"note": stage.note or stage.no_frames or _note(results, wanted)}
         shots = [_shot(stage, agent, moment, wanted["view"]) for moment in moments]
         return answer(facts, results, notes, shots, action_names(stage))
 
@@ -140,19 +150,38 @@ def _env_fields(wanted: dict[str, Any]) -> dict[str, Any]:
     return {f"env_kwargs.{key}": value for key, value in wanted["env_kwargs"].items()}
 
 
-def _play(player: Player, wanted: dict[str, Any]) -> tuple[list[dict[str, Any]], list[Moment]]:
+def _play(
+    player: Player, wanted: dict[str, Any], tell: Tell
+) -> tuple[list[dict[str, Any]], list[Moment]]:
     """The result of each episode, and moments of the first one."""
+    deadline = time.monotonic() + wanted["seconds"]
     results: list[dict[str, Any]] = []
     shown: list[Moment] = []
     for index in range(wanted["episodes"]):
         n = wanted["frames"] if index == 0 else 0
-        seen = _sampled(player.episode(wanted["max_steps"]), max(n, 1))
+        moments = _until(player.episode(wanted["max_steps"]), deadline)
+        seen = _sampled(moments, max(n, 1))
         shown, last = seen if n else shown, seen[-1]
         ended = "terminated" if last.terminated else "truncated" if last.truncated else "cut here"
         results.append({"return": last.episode_return, "steps": last.t, "end": ended})
-        if not last.is_over:
+        tell(results[-1])
+        if not last.is_over or time.monotonic() > deadline:
             break
     return results, shown
+
+
+def _until(moments: Iterable[Moment], deadline: float) -> Iterator[Moment]:
+    """The moments of an episode, at least one, until the time is over."""
+    for moment in moments:
+        yield moment
+        if time.monotonic() > deadline:
+            return
+
+
+def _note(results: Sequence[Any], wanted: dict[str, Any]) -> str | None:
+    n, asked = len(results), wanted["episodes"]
+    late = f"{n} of {asked} episodes in the time given; a larger `seconds` gives more"
+    return late if n < asked else None
 
 
 def _sampled(moments: Iterable[Moment], n: int) -> list[Moment]:
@@ -185,12 +214,12 @@ def _shot(stage: Stage, agent: Agent | None, moment: Moment, view: str) -> Shot:
 # --- episodes in the format of the inspector
 
 
-def kept(wanted: dict[str, Any]) -> dict[str, Any]:
+def kept(wanted: dict[str, Any], tell: Tell) -> dict[str, Any]:
     run = Run(Path(wanted["run"]))
     if wanted["episode"]:
         episodes = [_find(run, wanted["episode"])]
     else:
-        episodes = _record(run, wanted)
+        episodes = _record(run, wanted, tell)
     ends = [str(e.result.get("ended") or e.status).replace("cut", "cut here") for e in episodes]
     results = [
         {"return": e.total, "steps": e.result.get("steps"), "end": end}
@@ -203,14 +232,16 @@ def kept(wanted: dict[str, Any]) -> dict[str, Any]:
         "greedy": first.get("greedy"),
         "seed": first.get("seed"),
     }
-    notes = {"note": first.get("note") or first.get("no_frames")}
+    late = None if wanted["episode"] else _note(episodes, wanted)
+    notes = {"note": first.get("note") or first.get("no_frames") or late}
     notes["kept"] = [episode.id for episode in episodes]
     shots = _kept_shots(episodes[0], wanted["frames"], wanted["view"])
     return answer(facts, results, notes, shots, first.get("action", {}).get("names") or [])
 
 
-def _record(run: Run, wanted: dict[str, Any]) -> list[Episode]:
+def _record(run: Run, wanted: dict[str, Any], tell: Tell) -> list[Episode]:
     """Play and keep episodes; those after the first have the seeds after its own."""
+    deadline = time.monotonic() + wanted["seconds"]
     studio = Studio(run.path.parent)
     episodes: list[Episode] = []
     try:
@@ -219,6 +250,9 @@ def _record(run: Run, wanted: dict[str, Any]) -> list[Episode]:
             ask = Ask(f"{run.id}/{wanted['checkpoint']}", seed, wanted["greedy"],
                       wanted["max_steps"], env_kwargs=_env_fields(wanted))  # fmt: skip
             episodes.append(studio.play(ask))
+            tell({"kept": episodes[-1].id, "return": episodes[-1].total})
+            if time.monotonic() > deadline:
+                break
     finally:
         studio.close()
     return episodes

@@ -1,34 +1,48 @@
 """Tools that read: configs, runs, logs, diagnoses, comparisons, learning curves and episodes as
 pictures."""
 
+import ast
 import base64
 import io
 import json
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import anyio
+import anyio.to_thread
+
+from gymnasium_solver import registry
+from gymnasium_solver.backends import local
 from gymnasium_solver.backends.local import tail
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
+from gymnasium_solver.envs.catalogue import EnvEntry, list_environments
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.groups import group_runs
+from gymnasium_solver.registry import ALGOS
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alerts.alert import AlertRecord, records
 from gymnasium_solver.runs.alerts.judge import judge_run
 from gymnasium_solver.runs.edits import read_edits
-from gymnasium_solver.runs.plots import choose_panels, draw, read_curves
+from gymnasium_solver.runs.metrics import describe
+from gymnasium_solver.runs.plots import X_LABELS, choose_panels, draw, read_curves
 from gymnasium_solver.runs.query import RunDetails, RunSummary
-from gymnasium_solver.runs.resolve import resolve_checkpoint
+from gymnasium_solver.runs.resolve import resolve_checkpoint, run_name
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import stopped
+from gymnasium_solver.serve import notebook
 from gymnasium_solver.serve.mcp import allowed
 from gymnasium_solver.serve.mcp.allowed import AgentDesk, Pictured
 from gymnasium_solver.serve.mcp.metric_tools import changes, curve_of, matching, outcome, trend
 from gymnasium_solver.serve.questions import (
     NO_FIELDS,
     Answer,
+    BadRequest,
     Desk,
     Fields,
     Limit,
@@ -36,11 +50,12 @@ from gymnasium_solver.serve.questions import (
     Runs,
     Whole,
 )
-from gymnasium_solver.serve.trainings import config_named
+from gymnasium_solver.serve.trainings import as_flags, config_named
 
 SHOWN = 12
 MOST_PANELS = 9
-PLAY_TIMEOUT_S = 50.0  # clients give up after a minute
+MOST_RANKED = 200
+MOST_WAIT_S = 50.0  # clients give up after a minute
 FAILED = ("failed", "killed", "interrupted")
 ENDED = ("finished", "broken", *FAILED)
 Section = Literal["progress", "config", "checkpoints", "evals", "alerts", "hyperparams", "origin"]
@@ -68,70 +83,144 @@ ORIGIN = ("created_at", "command", "versions", "git", "machine", "resumed", "eng
 _drawing = threading.Lock()  # pyplot is not safe in threads
 
 
-def list_configs(desk: Desk, filter: str = "", limit: Limit = 50) -> Answer:
-    """Configs that can be trained, named <env>:<variant>. filter: words of a name, suite or
-    description; * and ? match names."""
-    entries = find_configs(filter.strip() or None)
-    rows = [
-        {"config": e.name, "algo": e.algo_id, "suite": e.suite, "about": e.description[:120]}
-        for e in entries[:limit]
-    ]
-    return {"total": len(entries), "configs": rows}
+def list_configs(
+    desk: Desk,
+    filter: str = "",
+    limit: Limit = 50,
+    kind: Literal["configs", "environments", "algorithms"] = "configs",
+) -> Answer:
+    """Configs that can be trained, <env>:<variant>. filter: words of a name, suite or
+    description; * and ? match names. environments: with spaces, score of random actions and
+    threshold. An algorithm works in any env that has its actions."""
+    pattern = filter.strip() or None
+    if kind == "algorithms":
+        rows = [_algorithm(name) for name in ALGOS if pattern is None or pattern.lower() in name]
+    elif kind == "environments":
+        rows = [_environment(env) for env in list_environments(pattern)]
+    else:
+        rows = [
+            {"config": e.name, "algo": e.algo_id, "suite": e.suite, "about": e.description[:120]}
+            for e in find_configs(pattern)
+        ]
+    return {"total": len(rows), kind: rows[:limit]}
+
+
+def _environment(env: EnvEntry) -> dict[str, Any]:
+    row: dict[str, Any] = {"env": env.env_id, "observes": env.observations, "acts": env.actions}
+    row |= {"random": env.random, "solved_at": env.threshold, "configs_by": ",".join(env.algos)}
+    return row | ({"needs": f"gymnasium-solver[{env.extra}]"} if env.extra else {})
+
+
+def _algorithm(name: str) -> dict[str, Any]:
+    """Its file says what it is in the first line; it is not imported, since that needs torch."""
+    source = Path(registry.__file__).with_name("algos") / f"{name}.py"
+    about = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
+    return {"algo": name, "about": about.partition("\n")[0]}
 
 
 def get_config(
-    desk: Desk, config: str, overrides: Fields = NO_FIELDS, explain: Sequence[str] = ()
+    desk: Desk,
+    config: str,
+    overrides: Fields = NO_FIELDS,
+    explain: Sequence[str] = (),
+    all: bool = False,
 ) -> Answer:
-    """The resolved fields of a config (<env>:<variant>, or a run), after overrides.
-    explain: fields to describe, or parts of their names."""
-    fields = allowed.shown_config(
-        config, allowed.checked_overrides(overrides, desk.root), desk.root
-    )
+    """The fields of a config (<env>:<variant>, <env>, or a run) after overrides that are not
+    the algorithm's defaults. all: every field. explain: fields to describe, or parts of their
+    names."""
+    checked = allowed.checked_overrides(overrides, desk.root)
+    fields = allowed.shown_config(config, checked, desk.root)
+    fields.pop("spec", None)
     if not explain:
-        return {"config": {name: value for name, value in fields.items() if name != "spec"}}
+        return {"config": fields if all else allowed.differing_fields(fields)}
     parts = [part.strip().lower() for part in explain if part.strip()]
     found = [name for name in fields if any(part in name for part in parts)]
     if not found:
-        raise RunError(f"no field matches {', '.join(explain)[:80]!r}; get_config lists all")
+        raise RunError(f"no field matches {', '.join(explain)[:80]!r}; get_config(all) has all")
     about = allowed.field_docs()
     return {"fields": [{"field": n, "value": fields[n], "about": about.get(n, "")} for n in found]}
 
 
 def list_runs(desk: Desk, filter: str = "", sort: str = "", limit: Limit = 20) -> Answer:
     """Runs, newest first. filter: words and conditions, such as "CartPole solved test>400
-    policy_lr<0.01 tag=paper". sort: test, val, steps, time, seed, fps or a config field, best
-    first; -field: lowest first. The best run: sort="test", limit=1."""
-    found = desk.store.select(filter.split(), sort.strip() or None)
-    return {"total": len(found), "runs": [row(run) for run in found[:limit]]}
+    policy_lr<0.01 tag=paper"; search=ID: those of a search. sort: test, val, steps, time,
+    seed, fps, a config field or a metric, best first; -field: lowest first. The best run:
+    sort="test", limit=1."""
+    wanted = sort.strip()
+    if "/" not in wanted:
+        found = desk.select(filter, wanted or None)
+        return {"total": len(found), "runs": [row(run) for run in found[:limit]]}
+    found = desk.select(filter)
+    ranked = _by_metric(desk, found[:MOST_RANKED], wanted.removeprefix("-"))
+    if wanted.startswith("-"):
+        ranked.reverse()
+    told: Answer = {"total": len(found), "runs": ranked[:limit]}
+    if len(found) > MOST_RANKED:
+        told["note"] = f"only the newest {MOST_RANKED} were compared; use filter"
+    return told
+
+
+def _by_metric(desk: Desk, runs: Sequence[RunSummary], metric: str) -> list[dict[str, Any]]:
+    """Rows of the runs that logged a metric, the best value first."""
+    found = []
+    for run in runs:
+        try:
+            reached = outcome(desk.tables.of(Run(Path(run.path))), metric)
+        except RunError:
+            continue
+        if reached["last"] is not None:
+            name = reached["metric"]
+            found.append({"metric": name} | row(run) | {"best": reached["best"]})
+    if not found and runs:
+        raise RunError(f"no run has values of one metric {metric!r}; get_metrics lists them")
+    is_down = bool(found) and describe(found[0]["metric"]).better == "down"
+    return sorted(found, key=lambda one: one["best"], reverse=not is_down)
 
 
 def get_run(desk: Desk, run: OneRun, sections: Sequence[Section] = ("progress",)) -> Answer:
-    """Status, verdict and sections of a run. A run is @last, an id, or a unique part of one.
-    hyperparams: their history; origin: command, versions, machine, resumes."""
+    """Status, verdict and sections of a run. hyperparams: their history; origin: command,
+    versions, machine, resumes."""
     details = query.get_details(run)
-    return summary(details.summary) | {name: SECTIONS[name](desk, details) for name in sections}
+    told = {name: SECTIONS[name](desk, details) for name in sections}
+    return summary(desk.summary(run)) | told
 
 
-def get_logs(desk: Desk, run: OneRun, lines: Limit = 40, pattern: str = "") -> Answer:
+async def get_logs(
+    desk: Desk,
+    run: OneRun,
+    lines: Limit = 40,
+    pattern: str = "",
+    after: Annotated[int, Whole(-1, 10**9)] = -1,
+    seconds: float = 30,
+) -> Answer:
     """The last lines of a run's log. pattern: only lines that match this regular expression,
-    without regard to case."""
-    text = [line[:500] for line in log_lines(run)]
-    if pattern:
-        text = matching(text, pattern)
-    return {"run": run.id, "lines_in_all": len(text), "log": text[-lines:]}
+    in any case. after: wait, up to 50 seconds, until there are more than this many lines; then
+    the new ones."""
+    in_thread = anyio.to_thread.run_sync
+    deadline = time.monotonic() + (max(0.0, min(seconds, MOST_WAIT_S)) if seconds == seconds else 0)
+    while True:
+        text = [line[:500] for line in await in_thread(log_lines, run)]
+        if pattern:
+            text = await in_thread(matching, text, pattern)
+        has_more = after < 0 or len(text) > after
+        if has_more or time.monotonic() >= deadline or desk.summary(run).status in ENDED:
+            break
+        await anyio.sleep(0.5)
+    new = text[max(after, 0) :]
+    return {"run": run_name(run, desk.root), "lines_in_all": len(text), "log": new[-lines:]}
 
 
 def diagnose(desk: Desk, run: OneRun) -> Answer:
     """Judge a run: problems with what they usually mean and what to try, progress, score
     against random actions and the threshold, recent metrics. Start here to debug."""
     judged, judge = judge_run(run)
-    found, now, table = records(judged), query.get_run(run), desk.tables.of(run)
+    found, now, table = records(judged), desk.summary(run), desk.tables.of(run)
     curves = {name: curve_of(table, name) for name in VITAL if name in table.names}
     curves = {name: curve for name, curve in curves.items() if len(curve[0])}
     start = round(max((int(x[-1]) for x, _ in curves.values()), default=0) * 2 / 3)
     recent = [trend(name, curve_of(table, name, start)) for name in curves]
     return {
-        "run": run.id,
+        "run": now.id,
         "status": now.status,
         "stopped": stopped(now, "not yet"),
         "healthy": not any(record.is_active for record in found),
@@ -160,16 +249,17 @@ def compare_runs(desk: Desk, runs: ComparedRuns, metric: str = "", baseline: str
             raise RunError(f"no other run of {env_id} was tested; give a run as the baseline")
     if baseline:
         runs = [desk.run(baseline), *runs]
-    found = {run.id: run for run in runs}
+    found = list({run.path: run for run in runs}.values())
     if metric:
-        rows = [outcome(desk.tables.of(run), metric) for run in found.values()]
-        return {"metric": metric, "runs": rows}
-    return comparison(desk, list(found))
+        rows = [outcome(desk.tables.of(run), metric) for run in found]
+        names = [{"run": run_name(run, desk.root)} for run in found]
+        return {"runs": [row | name for row, name in zip(rows, names, strict=True)]}
+    return comparison(desk, found)
 
 
-def comparison(desk: Desk, ids: Sequence[str]) -> Answer:
+def comparison(desk: Desk, runs: Sequence[Run]) -> Answer:
     """Groups of seeds, their scores with intervals, and verdicts."""
-    result = desk.compared(group_runs(ids, desk.root))
+    result = desk.compared(group_runs([str(run.path.absolute()) for run in runs], desk.root))
     groups = [
         {
             "group": group["label"],
@@ -195,16 +285,24 @@ def comparison(desk: Desk, ids: Sequence[str]) -> Answer:
 # --- pictures
 
 
-def plot(desk: AgentDesk, runs: ComparedRuns, metrics: Sequence[str] = ()) -> Pictured:
-    """A PNG of learning curves over env steps: returns, or one panel per metric (a part of a
-    name is enough). Several runs share the axes."""
+def plot(
+    desk: AgentDesk,
+    runs: ComparedRuns,
+    metrics: Sequence[str] = (),
+    x_axis: Literal["env_steps", "wall_s"] = "env_steps",
+    title: str = "",
+    width: Annotated[int, Whole(300, 4000, clamps=True)] = 1300,
+    height: Annotated[int, Whole(0, 4000, clamps=True)] = 0,
+) -> Pictured:
+    """A PNG of learning curves: returns, or one panel per metric (a part of a name is enough).
+    Several runs share the axes. width, height: pixels."""
     if len(metrics) > MOST_PANELS:
         raise RunError(f"{len(metrics)} metrics given, at most {MOST_PANELS} panels")
-    curves = [read_curves(run) for run in runs]
+    curves = [replace(read_curves(run, x=x_axis), id=run_name(run, desk.root)) for run in runs]
     panels = choose_panels(curves, list(metrics) or None)
     buffer = io.BytesIO()
     with _drawing:
-        draw(curves, panels, buffer)
+        draw(curves, panels, buffer, X_LABELS[x_axis], title=title[:200], size=(width, height))
     return Pictured({"runs": [c.id for c in curves], "panels": panels}, [buffer.getvalue()])
 
 
@@ -215,31 +313,34 @@ def play(
     frames: Annotated[int, Whole(0, 16, clamps=True)] = 8,
     mode: Literal["trained", "random"] = "trained",
     actions: Literal["as_evaluated", "greedy", "sampled"] = "as_evaluated",
-    seed: str = "test",
+    seed: str | int = "test",
     max_steps: Annotated[int, Whole(1, 10_000, clamps=True)] = 1000,
     env_kwargs: Fields = NO_FIELDS,
     view: Literal["frame", "observation"] = "frame",
     keep: bool = False,
     episode: str = "",
+    seconds: float = MOST_WAIT_S,
 ) -> Pictured:
     """Play episodes and return a picture of frames in order, with returns and what the agent
-    did at each frame. target: a run, RUN/@best, RUN/@last, RUN/<env_steps>, or a config
-    (mode random). seed: test, val, train or a number. view observation: what the network
-    sees, after all wrappers. keep: leave the episodes in the run, for the inspector of gsolve
-    ui. episode: show one that is kept there, by its id or `worst`, instead of playing."""
+    did at each frame. target: a run, RUN/@best, RUN/<env_steps>, or a config (mode random).
+    seed: test, val, train or a number. view observation: what the network sees. keep: leave
+    the episodes in the run, for open_ui. episode: show a kept one, by id or `worst`. Call it
+    again while done is false."""
+    wait_s = max(1.0, min(seconds, allowed.LONGEST_WAIT_S)) if seconds == seconds else MOST_WAIT_S
+    kwargs = allowed.checked_overrides({"env_kwargs": env_kwargs}, desk.root)["env_kwargs"]
     wanted: dict[str, Any] = {
         "episodes": episodes,
         "frames": frames,
         "greedy": {"as_evaluated": None, "greedy": True, "sampled": False}[actions],
-        "seed": int(seed) if seed.isdecimal() else seed,
+        "seed": _seed(seed),
         "max_steps": max_steps,
-        "env_kwargs": allowed.checked_overrides({"env_kwargs": env_kwargs}, desk.root)[
-            "env_kwargs"
-        ],
+        "env_kwargs": kwargs,
         "mode": mode,
         "view": view,
         "keep": keep,
         "episode": episode,
+        # Of playing: the rest is for the start of the process.
+        "seconds": wait_s / 2,
     }
     if mode == "trained":
         found = resolve_checkpoint(target, desk.root, allow_paths=False)
@@ -249,9 +350,53 @@ def play(
     else:
         wanted["config"] = config_named(target, desk.root)
     argv = [sys.executable, "-m", "gymnasium_solver.serve.mcp.play_process", json.dumps(wanted)]
-    played = json.loads(allowed.output_of_argv(argv, "play", PLAY_TIMEOUT_S).splitlines()[-1])
+    has_ended, lines = desk.commands.answer(argv, "play", wait_s)
+    if not has_ended:
+        so_far = [json.loads(line) for line in lines]
+        return Pictured({"done": False, "note": allowed.AGAIN, "episodes": so_far}, [])
+    played = json.loads(lines[-1])
     sheet = played.pop("sheet")
-    return Pictured(played, [base64.b64decode(sheet)] if sheet else [])
+    return Pictured({"done": True} | played, [base64.b64decode(sheet)] if sheet else [])
+
+
+def _seed(seed: str | int) -> str | int:
+    """test, val, train or a number, which may be written as a text."""
+    text = str(seed)
+    if text not in ("test", "val", "train") and not (text.isdecimal() and len(text) <= 10):
+        raise BadRequest(f"'seed' is {text[:40]!r}, expected test, val, train or a number")
+    return int(text) if text.isdecimal() else text
+
+
+def evaluate(
+    desk: AgentDesk,
+    target: str,
+    episodes: Annotated[int, Whole(1, 10_000)] = 100,
+    seed: str | int = "test",
+    env_kwargs: Fields = NO_FIELDS,
+    seconds: float = MOST_WAIT_S,
+) -> Answer:
+    """The score of a checkpoint (RUN, RUN/@last, RUN/<env_steps>) over episodes, greedy and
+    sampled. seed: test repeats the run's test; a number: fresh ones. Call it again while done
+    is false."""
+    found = resolve_checkpoint(target, desk.root, allow_paths=False)
+    words = ["eval", f"{found.run.path.absolute()}/{found.path.name}", "--json"]
+    words += ["--episodes", str(episodes), "--seed", str(_seed(seed))]
+    kwargs = allowed.checked_overrides({"env_kwargs": env_kwargs}, desk.root)["env_kwargs"]
+    words += as_flags(allowed.yaml_texts({f"env_kwargs.{k}": v for k, v in kwargs.items()}))
+    return desk.told(local.gsolve(*words), "eval", seconds)
+
+
+def open_ui(desk: AgentDesk, run: str = "") -> Answer:
+    """Start the web app, read-only, and return its URL for the person: all runs, or a run and
+    the inspector of its kept episodes."""
+    page = notebook.ui(runs_dir=desk.root, read_only=True)
+    if not run:
+        return {"url": page.url}
+    found = desk.run(run)
+    name = found.id
+    if found.path.parent.absolute() != desk.root.absolute():
+        raise RunError("runs of a search have no page in the web app; look with plot and play")
+    return {"url": f"{page.url}runs/{name}", "inspector": f"{page.url}inspect/{name}"}
 
 
 # --- facts about a run
@@ -288,7 +433,6 @@ def summary(found: RunSummary) -> dict[str, Any]:
         "tags": found.tags,
         "note": found.note,
         "folder": found.path,
-        "ui": f"gsolve ui, then /runs/{found.id}",
     }
     return {key: value for key, value in data.items() if value not in (None, [], "")}
 

@@ -2,8 +2,9 @@
 
     build_server(Settings(Path("runs"))).run("stdio")
 
-A question is a tool of the SDK; every answer is short text for a model, the same as structured
-data, and images. Over HTTP, Host, Origin and bearer token are checked before anything else.
+A question is a tool of the SDK; every answer is short text for a model, and images; for programs
+also the same as structured data. Over HTTP, Host, Origin and bearer token are checked before
+anything else.
 """
 
 import base64
@@ -38,28 +39,31 @@ PATH = "/mcp"
 LONGEST = 40_000  # characters, about 10,000 tokens: clients cut at 25,000
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 INSTRUCTIONS = """\
-Trains and studies reinforcement-learning agents in Gymnasium environments. A run is @last, an id or
-a unique part of one. env_steps is the only clock. Solved means that the held-out test reached the
-threshold; the best validation score is too high. One seed proves nothing: compare_runs says when it
-cannot tell. To debug, begin with diagnose; look at plot and play. Trainings run in the background:
-start_training, then wait_for again and again. {budget}"""
+Trains and studies reinforcement-learning agents in Gymnasium environments. A run is @last, an id
+or a unique part of one; of a search SEARCH/trials/0007/seed0. env_steps is the only clock. Solved
+means that the held-out test reached the threshold; the best validation score is too high. One seed
+proves nothing: start_experiment trains several, compare_runs says when it cannot tell. To debug,
+begin with diagnose; look at plot and play. Trainings run in the background: start_training, then
+wait_for again and again. {budget}"""
 
-READS = types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+# What is left out has the default of the protocol, or does not matter.
+READS = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
 ADDS = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=False)
-STOPS = types.ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
-)
+STOPS = types.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
 SENDS = types.ToolAnnotations(read_only_hint=False, destructive_hint=False, open_world_hint=True)
 READING = (
     read_tools.list_configs, read_tools.get_config, read_tools.list_runs, read_tools.get_run,
     metric_tools.get_metrics, read_tools.get_logs, read_tools.diagnose, read_tools.compare_runs,
-    read_tools.plot, metric_tools.query, training_tools.wait_for, training_tools.get_experiment,
+    read_tools.plot, read_tools.evaluate, read_tools.open_ui, metric_tools.query,
+    training_tools.wait_for, training_tools.get_experiment,
 )  # fmt: skip
 CHANGING: dict[Question, types.ToolAnnotations] = {
     training_tools.start_training: ADDS,
     training_tools.start_experiment: ADDS,
     training_tools.stop_training: STOPS,
     training_tools.edit_run: ADDS,
+    training_tools.save_config: ADDS,
+    training_tools.export: ADDS,
 }
 
 
@@ -81,7 +85,8 @@ def as_tool(question: Question, desk: AgentDesk, changes: bool) -> Callable[...,
             if is_change:
                 ask = functools.partial(desk.change, ctx, question.__name__, given, ask)
             is_async = inspect.iscoroutinefunction(question)
-            return as_result(await ask() if is_async else await in_thread(ask))
+            found = await ask() if is_async else await in_thread(ask)
+            return as_result(found, desk.settings.is_structured)
         except (GsolveError, OSError) as error:
             raise ToolError(printable_lines(error)) from None
 
@@ -92,7 +97,8 @@ def as_tool(question: Question, desk: AgentDesk, changes: bool) -> Callable[...,
     return call
 
 
-def as_result(found: dict[str, Any] | Pictured) -> types.CallToolResult:
+def as_result(found: dict[str, Any] | Pictured, is_structured: bool) -> types.CallToolResult:
+    """An answer as text and images; `is_structured`: also as JSON, which says the same again."""
     data, images = found if isinstance(found, Pictured) else (found, ())
     short = rounded(jsonable(data))
     text = printable_lines("\n".join(lines_of(short)))
@@ -104,7 +110,8 @@ def as_result(found: dict[str, Any] | Pictured) -> types.CallToolResult:
         for png in images
     ]
     return types.CallToolResult(
-        content=[types.TextContent(type="text", text=text), *pictures], structured_content=short
+        content=[types.TextContent(type="text", text=text), *pictures],
+        structured_content=short if is_structured else None,
     )
 
 
@@ -179,11 +186,11 @@ class SolverServer(MCPServer[Any]):
 
 
 def build_server(settings: Settings) -> SolverServer:
-    budget, desk = settings.budget(), AgentDesk(settings)
+    desk = AgentDesk(settings)
     server = SolverServer(
         NAME,
         title="Gymnasium Solver",
-        instructions=INSTRUCTIONS.format(budget=budget),
+        instructions=INSTRUCTIONS.format(budget=settings.budget()),
         version=__version__,
         log_level="WARNING",
     )
@@ -192,23 +199,29 @@ def build_server(settings: Settings) -> SolverServer:
     if not settings.is_read_only:
         tools |= CHANGING | ({training_tools.publish_run: SENDS} if settings.allow_publish else {})
     for tool, annotations in tools.items():
-        more = budget if tool is training_tools.start_training else ""
         server.add_tool(
             as_tool(tool, desk, not annotations.read_only_hint),
             name=tool.__name__,
-            description=f"{' '.join((tool.__doc__ or '').split())} {more}".strip(),
+            description=" ".join((tool.__doc__ or "").split()),
             annotations=annotations,
             structured_output=False,
         )
         added = server._tool_manager.get_tool(tool.__name__)
         assert added is not None
-        # Titles repeat the names: a model pays for them in every conversation.
-        for schema in (added.parameters, *added.parameters.get("properties", {}).values()):
-            schema.pop("title", None)
-            if schema is not added.parameters and schema.get("additionalProperties") is True:
-                del schema["additionalProperties"]
+        _shorten(added.parameters)
     add_resources(server, desk)
     return server
+
+
+def _shorten(schema: dict[str, Any]) -> None:
+    """Drop what repeats names or says nothing: a model pays for it in every conversation."""
+    schema.pop("title", None)
+    for one in schema.get("properties", {}).values():
+        one.pop("title", None)
+        if one.get("additionalProperties") is True:
+            del one["additionalProperties"]
+        if one.get("default") in ("", [], {}, 0, -1):  # nothing; also False
+            del one["default"]
 
 
 # --- over HTTP

@@ -1,30 +1,37 @@
-"""Tools that change something: start, stop, wait for, edit and publish a run; start many runs over
-configs and seeds, or a search for hyper-parameters.
+"""Tools that change something: start, stop, wait for, edit, export and publish a run; start many
+runs over configs and seeds, or a search for hyper-parameters, and keep what it found.
 
 A process coordinates each experiment and search, in `.mcp-jobs/<name>/`; what it makes is where
 `gsolve train --seeds` and `gsolve sweep` put it.
 """
 
+import functools
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import anyio
 import anyio.to_thread
 
 from gymnasium_solver.backends import local
+from gymnasium_solver.config.find import config_folders
+from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import experiment
 from gymnasium_solver.experiments.search.sweep_folder import is_sweep, sweep_ids, sweeps_root, view
 from gymnasium_solver.runs import query
+from gymnasium_solver.runs.files import is_locked
 from gymnasium_solver.runs.manage import change_tags, set_note
+from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.resolve import resolve_checkpoint, run_name
 from gymnasium_solver.runs.run import Run, is_run, live_status
 from gymnasium_solver.serve import trainings
 from gymnasium_solver.serve.mcp import allowed
 from gymnasium_solver.serve.mcp.allowed import AgentDesk
-from gymnasium_solver.serve.mcp.read_tools import ENDED, comparison, progress, summary
+from gymnasium_solver.serve.mcp.budget import Cost, cost_of
+from gymnasium_solver.serve.mcp.read_tools import ENDED, MOST_WAIT_S, comparison, progress, summary
 from gymnasium_solver.serve.questions import (
     NO_FIELDS,
     Answer,
@@ -33,12 +40,14 @@ from gymnasium_solver.serve.questions import (
     Limit,
     OneRun,
     Whole,
+    plain_name,
 )
 
 STOPS_S = 25.0
-MOST_WAIT_S = 50.0  # clients give up after a minute
 PUBLISH_S = 600.0
 MOST_CONFIGS = 20
+TRACKERS = ("csv", "tensorboard", "wandb", "trackio", "none")
+SENDING = {"wandb", "trackio"}
 ID = "id"  # file of a job: the experiment that it coordinates
 TRIAL = ("number", "value", "state", "own", "params", "env_steps", "reason")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
@@ -54,11 +63,12 @@ def start_training(
     resume: str = "",
     tags: Sequence[str] = (),
     note: str = "",
+    track: str = "",
 ) -> Answer:
     """Start a training in the background and return its run id. It outlives this server.
-    config: <env>:<variant>, or a run to repeat its config. overrides: any config fields, such
-    as {"policy_lr": 0.001, "hidden_dims": [64, 64]}. resume: continue this run exactly,
-    instead of a config. name: of the run's folder."""
+    config: <env>:<variant>, any <env>, or a run to repeat its config. overrides: any config
+    fields, such as {"policy_lr": 0.001, "algo_id": "td3"}. resume: continue this run exactly,
+    instead of a config. name: of the run's folder. track: csv, tensorboard, wandb; none."""
     if bool(config) == bool(resume):
         raise RunError("give either config or resume")
     fields = allowed.checked_overrides(overrides, desk.root)
@@ -66,36 +76,61 @@ def start_training(
         fields["seed"] = seed
     if max_env_steps:
         fields["max_env_steps"] = max_env_steps
+    flags = ["--quiet", *_tracked(desk, track)]
     if resume:
-        run, notes = _resume(desk, desk.run(resume), fields)
+        run, notes = _resume(desk, desk.run(resume), fields, flags)
     else:
-        run, notes = _start(desk, config, fields, name)
+        run, notes = _start(desk, config, fields, name, flags)
     if tags:
         change_tags(run, tags)
     if note:
         set_note(run, note)
     status = live_status(run.meta())
-    return {"run": run.id, "status": status, "notes": notes, "next": "wait_for, get_run"}
+    told = {"run": run_name(run, desk.root), "status": status, "notes": notes}
+    return told | desk.left() | {"next": "wait_for, get_run"}
 
 
-def _start(desk: AgentDesk, config: str, fields: Fields, name: str) -> tuple[Run, list[str]]:
-    fields, notes = allowed.budgeted(desk, [config], fields)
+def _tracked(desk: AgentDesk, track: str) -> list[str]:
+    names = [name.strip() for name in track.split(",") if name.strip()]
+    if unknown := [name for name in names if name not in TRACKERS]:
+        raise BadRequest(f"{unknown[0][:40]!r} is no tracker: expected {', '.join(TRACKERS)}")
+    if SENDING & set(names) and not desk.settings.allow_publish:
+        raise allowed.Refused("runs may not leave this machine; the server needs --allow-publish")
+    return ["--track", ",".join(names)] if names else []
+
+
+def _start(
+    desk: AgentDesk, config: str, fields: Fields, name: str, flags: Sequence[str]
+) -> tuple[Run, list[str]]:
+    config = allowed.with_algorithm(config, fields)
+    fields, notes, cost = allowed.budgeted(desk, [config], fields)
     with desk.slots():
-        texts = allowed.yaml_texts(fields)
-        job = trainings.start(desk.root, config, name, texts, "--quiet", argv=desk.argv)
+        limit_s = desk.time_limit(1)
+        texts, argv = allowed.yaml_texts(fields), functools.partial(desk.argv, limit_s)
+        job = trainings.start(desk.root, config, name, texts, *flags, argv=argv)
+        run = Run(job.folder)
+        desk.ledger.add(job.folder, lambda: _summaries([run]), Cost(cost.env_steps, limit_s))
     allowed.appeared(job, lambda: job.folder.name if is_run(job.folder) else None)
-    return Run(job.folder), notes
+    return run, notes
 
 
-def _resume(desk: AgentDesk, run: Run, fields: Fields) -> tuple[Run, list[str]]:
-    fields, notes = desk.within_budget(fields, query.get_config(run).get("max_env_steps"))
-    before = len(run.meta().get("resumed") or [])
+def _resume(
+    desk: AgentDesk, run: Run, fields: Fields, flags: Sequence[str]
+) -> tuple[Run, list[str]]:
+    before = query.get_run(run)
+    planned = query.get_config(run).get("max_env_steps")
+    fields, notes, cost = desk.within_budget(fields, planned, before.env_steps)
+    n_resumed = len(run.meta().get("resumed") or [])
     with desk.slots():
-        job = trainings.resume(run, allowed.yaml_texts(fields), "--quiet", argv=desk.argv)
+        limit_s = desk.time_limit(1)
+        texts, argv = allowed.yaml_texts(fields), functools.partial(desk.argv, limit_s)
+        job = trainings.resume(run, texts, *flags, argv=argv)
+        taken = Cost(cost.env_steps, limit_s)
+        desk.ledger.add(job.folder, lambda: _summaries([run]), taken, cost_of([before]))
     deadline = time.monotonic() + allowed.APPEARS_S
     while time.monotonic() < deadline:
         was_running = job.is_running
-        if len(run.meta().get("resumed") or []) > before:
+        if len(run.meta().get("resumed") or []) > n_resumed:
             break
         if not was_running:
             raise RunError("\n".join(local.tail(run.path, 3)) or f"{run.id} did not resume")
@@ -103,46 +138,97 @@ def _resume(desk: AgentDesk, run: Run, fields: Fields) -> tuple[Run, list[str]]:
     return run, notes
 
 
+def _summaries(runs: Iterable[Run]) -> list[RunSummary]:
+    """Those that exist."""
+    return [query.get_run(run) for run in runs if is_run(run.path)]
+
+
 def stop_training(desk: AgentDesk, run: str, force: bool = False) -> Answer:
     """Stop a training, whoever started it: it saves a checkpoint, ends, and can be resumed.
-    force: kill it without saving. run: also the id of an experiment or a search."""
-    try:
-        found = desk.run(run)
-    except RunError as no_run:
-        return stop_experiment(desk, run, no_run)
+    force: kill it without saving. run: also an experiment or a search."""
+    found = _run_or_name(desk, run)
+    if isinstance(found, str):
+        return stop_experiment(desk, found)
     trainings.stop(found, force=force, wait_s=STOPS_S)
-    now = query.get_run(found)
+    now = desk.summary(found)
     return summary(now) | {"progress": progress(now)}
+
+
+def _run_or_name(desk: AgentDesk, ref: str) -> Run | str:
+    """The run that is meant, or the id of an experiment or a search. Whole ids come first."""
+    ref = plain_name(ref, "run")
+    groups = [*experiment.experiment_ids(desk.root), *sweep_ids(desk.root)]
+    if ref in groups and not is_run(desk.root / ref):
+        return ref
+    try:
+        return desk.run(ref)
+    except RunError:
+        parts = [name for name in groups if ref.lower() in name.lower()]
+        if len(parts) != 1:
+            raise
+        return parts[0]
 
 
 async def wait_for(
     desk: AgentDesk,
-    run: OneRun,
+    run: str,
     until: Literal["end", "evaluation"] = "end",
     env_steps: int = 0,
     seconds: float = 30,
 ) -> Answer:
-    """Wait until a run ends, has a new evaluation or reaches env_steps, at most 50 seconds;
-    then its progress. Call it again while done is false."""
+    """Wait until a run, experiment or search ends, has a new evaluation (run, trial) or reaches
+    env_steps, at most 50 seconds; then its progress. Call it again while done is false."""
     in_thread = anyio.to_thread.run_sync
-    wait_s = max(0.0, min(seconds, MOST_WAIT_S)) if seconds == seconds else 0.0
-    before = await in_thread(_evaluations, run)
-    deadline = time.monotonic() + wait_s
+    target = await in_thread(_run_or_name, desk, run)
+    pause_s = 0.5 if isinstance(target, Run) else 2.0
+    deadline = time.monotonic() + (max(0.0, min(seconds, MOST_WAIT_S)) if seconds == seconds else 0)
+    first = now = await in_thread(_look, desk, target)
     while True:
-        now = await in_thread(query.get_run, run)
-        has_ended = now.status in ENDED
-        has_reached = bool(env_steps) and now.env_steps >= env_steps
-        if not has_ended and until == "evaluation":
-            has_reached |= await in_thread(_evaluations, run) > before
-        if has_ended or has_reached or time.monotonic() >= deadline:
-            break
-        await anyio.sleep(min(0.5, max(0.0, deadline - time.monotonic())))
-    data = {"run": run.id, "done": has_ended or has_reached, "status": now.status}
-    return data | (summary(now) if has_ended else {}) | {"progress": progress(now)}
+        is_done = now.has_ended or (bool(env_steps) and now.env_steps >= env_steps)
+        is_done |= until == "evaluation" and now.n_results > first.n_results
+        if is_done or time.monotonic() >= deadline:
+            return {"done": is_done} | now.told
+        await anyio.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+        now = await in_thread(_look, desk, target)
 
 
-def _evaluations(run: Run) -> int:
-    return len(query.get_events(run, "eval"))
+class Look(NamedTuple):
+    """What is waited for, as it is now."""
+
+    has_ended: bool
+    env_steps: int
+    n_results: int
+    told: Answer
+
+
+def _look(desk: AgentDesk, target: Run | str) -> Look:
+    return _at_run(desk, target) if isinstance(target, Run) else _at_group(desk, target)
+
+
+def _at_run(desk: AgentDesk, run: Run) -> Look:
+    now = desk.summary(run)
+    has_ended = now.status in ENDED
+    told: Answer = summary(now) if has_ended else {"run": now.id, "status": now.status}
+    n = len(query.get_events(run, "eval"))
+    return Look(has_ended, now.env_steps, n, told | {"progress": progress(now)})
+
+
+def _at_group(desk: AgentDesk, name: str) -> Look:
+    is_running = _is_running(desk, name)
+    if not is_sweep(sweeps_root(desk.root) / name):
+        rows, told = _members(desk, name)
+        n_over = sum(row.status in ENDED for row in rows)
+        steps = sum(row.run.env_steps for row in rows if row.run is not None)
+        has_ended = not is_running and told["status"] != "running"
+        return Look(has_ended, steps, n_over, told | {"env_steps": steps, "next": "get_experiment"})
+    found = view(name, desk.root)
+    told = {n: found.summary()[n] for n in ("id", "status", "done", "trials", "metric", "best")}
+    told["trials_done"] = told.pop("done")
+    if found.result:
+        told |= {n: found.result.get(n) for n in ("winner", "params", "verdict")}
+    steps = sum(int(trial.attrs.get("env_steps") or 0) for trial in found.trials)
+    has_ended = not is_running and found.status != "running"
+    return Look(has_ended, steps, told["trials_done"], told | {"env_steps": steps})
 
 
 def edit_run(
@@ -158,9 +244,15 @@ def edit_run(
     such as {"policy_lr": 0.0001}, from the next epoch or from at_env_steps on."""
     done = {}
     if set:
-        fields, _ = desk.within_budget(allowed.checked_overrides(set, desk.root), 0)
+        fields = allowed.checked_overrides(set, desk.root)
+        if "max_env_steps" in fields:
+            before = query.get_run(run)
+            planned = max(before.env_steps, before.max_env_steps or 0)
+            fields, _, cost = desk.within_budget(fields, 0, planned)
+            more = Cost(max(0.0, cost.env_steps))
+            desk.ledger.add(run.path, lambda: _summaries([run]), more, cost_of([before]))
         words = [f"{key}={text}" for key, text in allowed.yaml_texts(fields).items()]
-        words += ["--at", str(at_env_steps)] if at_env_steps else []
+        words += ["--source", "mcp"] + (["--at", str(at_env_steps)] if at_env_steps else [])
         said = allowed.output_of("set", str(run.path.absolute()), *words, "--json")
         names = ("applied", "refused", "changed", "env_steps")
         done["set"] = {key: said[key] for key in said if key in names}
@@ -168,7 +260,19 @@ def edit_run(
         change_tags(run, add_tags, remove_tags)
     if note is not None:
         set_note(run, note)
-    return summary(query.get_run(run)) | done
+    return summary(desk.summary(run)) | done
+
+
+def export(
+    desk: AgentDesk, target: str, format: str = "onnx", seconds: float = MOST_WAIT_S
+) -> Answer:
+    """Write the policy of RUN or RUN/<checkpoint> as a file, compared with its actions. format:
+    onnx, torch, or c for a small MLP. Call it again while done is false."""
+    if not format.isalnum():
+        raise BadRequest(f"{format[:40]!r} is not a format")
+    found = resolve_checkpoint(target, desk.root, allow_paths=False)
+    words = ["export", f"{found.run.path.absolute()}/{found.path.name}", "--format", format]
+    return desk.told(local.gsolve(*words, "--json"), "export", seconds)
 
 
 def publish_run(
@@ -192,7 +296,7 @@ def publish_run(
 def start_experiment(
     desk: AgentDesk,
     configs: Sequence[str],
-    seeds: Annotated[int, Whole(1, 50)] = 3,
+    seeds: Annotated[int, Whole(1, 50)] = 5,
     overrides: Fields = NO_FIELDS,
     search: dict[str, str] = NO_FIELDS,
     trials: Annotated[int, Whole(1, 1000)] = 20,
@@ -201,7 +305,7 @@ def start_experiment(
 ) -> Answer:
     """Start many trainings in the background: configs over seeds, or, with search, one config
     with hyper-parameters to find, such as {"policy_lr": "log:1e-5..1e-2", "n_epochs":
-    "4,10,20"}. Returns its id, for get_experiment and stop_training."""
+    "4,10,20"}. Returns its id, for wait_for, get_experiment and stop_training."""
     if not 1 <= len(configs) <= (1 if search else MOST_CONFIGS):
         most = "one for a search" if search else f"1 to {MOST_CONFIGS}"
         raise BadRequest(f"{len(configs)} configs given, expected {most}")
@@ -211,24 +315,43 @@ def start_experiment(
     fields = allowed.checked_overrides(overrides, desk.root)
     if max_env_steps:
         fields["max_env_steps"] = max_env_steps
-    fields, notes = allowed.budgeted(desk, configs, fields)
+    configs = [allowed.with_algorithm(config, fields) for config in configs]
     targets = [trainings.config_named(config, desk.root) for config in configs]
     made = trainings.new_name(configs[0], name)
     folder = sweeps_root(desk.root) if search else desk.root / experiment.FOLDER
     if (folder / made).exists():
         raise RunError(f"{made} exists already; choose another name")
+    if search:
+        params = [word for k, v in search.items() for word in ("--param", f"{k}={v}")]
+        words = ["sweep", *targets, *params, "--trials", str(trials), "--name", made]
+    else:
+        words = ["train", *targets, "--seeds", str(seeds), "--experiment", made]
+    words += ["--runs-dir", str(desk.root.absolute())]
+    n_each = seeds
+    if search and desk.settings.total_env_steps is not None:
+        flags = trainings.as_flags(allowed.yaml_texts(fields))
+        n_each = int(allowed.output_of(*words, *flags, "--dry-run", "--json")["trainings"])
+    fields, notes, cost = allowed.budgeted(desk, configs, fields, n_each)
+    words += trainings.as_flags(allowed.yaml_texts(fields))
     with desk.slots(trials if search else seeds * len(configs), made) as (n, job_folder):
-        if search:
-            params = [word for k, v in search.items() for word in ("--param", f"{k}={v}")]
-            words = ["sweep", *targets, *params, "--trials", str(trials), "--name", made]
-        else:
-            words = ["train", *targets, "--seeds", str(seeds), "--experiment", made]
-        words += ["--runs-dir", str(desk.root.absolute()), "--jobs", str(n), "--quiet"]
-        words += trainings.as_flags(allowed.yaml_texts(fields))
-        job = local.start(desk.argv(*words), job_folder)
+        limit_s = desk.time_limit(n)
+        argv = desk.argv(limit_s, *words, "--jobs", str(n), "--quiet")
+        job = local.start(argv, job_folder)
+        taken = Cost(cost.env_steps, n * limit_s)
+        desk.ledger.add(job_folder, lambda: _runs_of(desk, folder, made), taken)
     id_ = allowed.appeared(job, lambda: _made(folder, made))
     (job_folder / ID).write_text(id_)
-    return {"id": id_, "status": "running", "notes": notes}
+    return {"id": id_, "status": "running", "notes": notes} | desk.left()
+
+
+def _runs_of(desk: AgentDesk, folder: Path, name: str) -> list[RunSummary]:
+    """The runs of an experiment or a search that exist."""
+    made = _made(folder, name)
+    if made is None:
+        return []
+    if is_sweep(folder / made):
+        return _summaries(map(Run, (folder / made).glob("*/*/*")))
+    return _summaries(map(Run, experiment.load(folder / made).folders()))
 
 
 def _made(folder: Path, name: str) -> str | None:
@@ -244,12 +367,12 @@ def get_experiment(desk: AgentDesk, id: str = "", limit: Limit = 20) -> Answer:
         rows = [_brief(desk, name) for name in experiment.experiment_ids(desk.root)[:limit]]
         return {"experiments": rows, "searches": sweep_ids(desk.root)[:limit]}
     name = _named(desk, id)
-    job = _job_folder(desk, name)
-    is_running = job is not None and local.is_running(job)
+    is_running = _is_running(desk, name)
     if is_sweep(sweeps_root(desk.root) / name):
         shown = view(name, desk.root).to_dict()
         best = [{n: trial.get(n) for n in TRIAL} for trial in shown.pop("rows", [])[:limit]]
-        return shown | {"running": is_running, "best_trials": best}
+        about = f"{name}/trials/{'0' * 4}/seed0 is the run of trial 0; final/ has the final's"
+        return shown | {"running": is_running, "best_trials": best, "runs": about}
     members, told = _members(desk, name)
     runs = [
         {n: row.to_dict()[n] for n in ("run", "group", "seed", "status", "env_steps")}
@@ -257,7 +380,7 @@ def get_experiment(desk: AgentDesk, id: str = "", limit: Limit = 20) -> Answer:
         for row in members[:limit]
     ]
     scored = [row.run.id for row in members if row.run and (row.run.test or row.run.best)]
-    compared = comparison(desk, scored) if scored else {}
+    compared = comparison(desk, [Run(desk.root / id_) for id_ in scored]) if scored else {}
     return told | {"running": is_running, "runs": runs} | compared
 
 
@@ -292,14 +415,30 @@ def _job_folder(desk: AgentDesk, name: str) -> Path | None:
     return next((path.parent for path in found if path.read_text() == name), None)
 
 
-def stop_experiment(desk: AgentDesk, ref: str, no_run: RunError) -> Answer:
-    """Stop what coordinates an experiment; it stops its trainings, which save. `no_run` is raised
-    if there is no such experiment."""
-    try:
-        name = _named(desk, ref)
-    except RunError:
-        raise no_run from None
+def _is_running(desk: AgentDesk, name: str) -> bool:
+    """Whether something coordinates an experiment or a search, whoever started it."""
+    job = _job_folder(desk, name)
+    if job is not None and local.is_running(job):
+        return True
+    found = sweeps_root(desk.root) / name
+    return is_locked(found if is_sweep(found) else desk.root / experiment.FOLDER / name)
+
+
+def stop_experiment(desk: AgentDesk, name: str) -> Answer:
+    """Stop what coordinates an experiment; it stops its trainings, which save."""
     folder = _job_folder(desk, name)
     if folder is None or not local.stop(folder):
         raise RunError(f"{name} is not running, or was not started over MCP: stop its runs")
     return {"id": name, "status": "stopped" if local.wait(folder, STOPS_S) else "stopping"}
+
+
+def save_config(desk: AgentDesk, search: str, variant: str, trial: int = -1) -> Answer:
+    """Write the winner of a search, or a trial, into the person's config files as a variant
+    that start_training takes."""
+    found = view(_named(desk, search), desk.root)
+    env_id = str(read_file(found.sweep.base_path)[0]["env_id"])
+    path = config_folders()[0].absolute() / f"{re.sub(r'[^A-Za-z0-9.-]+', '-', env_id)}.yaml"
+    words = ["sweep", "best", str(found.sweep.path), "--write", f"{path}:{variant}", "--json"]
+    words += ["--trial", str(trial)] if trial >= 0 else []
+    told: Answer = allowed.output_of(*words)
+    return {"config": f"{env_id}:{variant}"} | told
