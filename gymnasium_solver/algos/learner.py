@@ -532,6 +532,11 @@ class Learner:
         statistics = {name for name in own if ".normalizer." in name}
         if not statistics <= fits:  # a count without its mean would freeze the mean
             fits -= statistics
+        wrong = [k for k in sorted(fits) if not torch.as_tensor(model[k]).isfinite().all()]
+        if wrong:
+            raise RunError(
+                f"the saved weights are not finite: {', '.join(wrong)}. Take another checkpoint."
+            )
         with torch.no_grad():
             for name in fits:
                 # copy_ instead of assignment: parameters are views into the optimiser's flat

@@ -228,17 +228,18 @@ def import_sb3(args: Args) -> None:
     from gymnasium_solver.share.foreign.imported_model import import_model
     from gymnasium_solver.share.foreign.model_files import read_cleanrl, read_sb3
 
-    # ppo-CartPole-v1.zip, as the zoo names its models
-    in_name = re.search(r"([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)", path.stem)
-    if not args.env_id and in_name is None:
-        raise UsageError(f"{path.name} does not say which environment it plays; give --env-id ID")
     statistics = Path(args.vec_normalize) if args.vec_normalize else None
     is_sb3 = path.suffix == ".zip"
     if statistics is not None and not is_sb3:
         raise UsageError("--vec-normalize belongs to a model of SB3 (.zip)")
     fields = yaml_values(args.set, "--set")
+    model = read_sb3(path, statistics) if is_sb3 else read_cleanrl(path)
+    # ppo-CartPole-v1.zip, as the zoo names its models
+    in_name = re.search(r"([A-Z][A-Za-z0-9]+(?:-[A-Za-z0-9]+)*-v\d+)", path.stem)
+    if not args.env_id and in_name is None:
+        raise UsageError(f"{path.name} does not say which environment it plays; give --env-id ID")
     run, mapped = import_model(
-        read_sb3(path, statistics) if is_sb3 else read_cleanrl(path),
+        model,
         args.env_id or (in_name[1] if in_name else ""),
         root_of(args),
         source=path.name,

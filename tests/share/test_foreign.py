@@ -6,11 +6,14 @@ be (marked services).
 
 import io
 import json
+import math
 import os
 import pickle
+import random
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +36,7 @@ from gymnasium_solver.share.foreign.model_files import (
     read_sb3,
 )
 from gymnasium_solver.training.prepare import build_config
+from tests.sampled import sampled
 
 RNG = np.random.default_rng(0)
 SENTINEL = "unpickled"
@@ -270,6 +274,111 @@ def test_bad_models_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path.rename(tmp_path / "model.zip")
     assert main(["import-sb3", str(tmp_path / "model.zip")]) == 2
     assert "give --env-id" in capsys.readouterr().err
+
+
+ODD_VALUES: list[Any] = [
+    None, "x", "9" * 5000, math.nan, math.inf, -1, 10**40, 0.5, [], [1], {}, {"a": {}}, True,
+]  # fmt: skip
+
+
+def odd_tensors(rng: random.Random, tensor: torch.Tensor) -> torch.Tensor:
+    """Another tensor in the place of this one."""
+    kinds: list[Callable[[], torch.Tensor]] = [
+        lambda: torch.full_like(tensor, rng.choice([math.nan, math.inf, -math.inf])),
+        lambda: torch.zeros(()),
+        lambda: torch.zeros(0),
+        lambda: tensor.reshape(-1)[:1],
+        lambda: tensor.unsqueeze(0),
+        lambda: tensor[:-1],
+        lambda: tensor.to_sparse(),
+        lambda: tensor.to(torch.complex64),
+        lambda: tensor.long(),
+        lambda: torch.zeros(1).expand(10**9),
+    ]
+    return rng.choice(kinds)()
+
+
+def hostile_zip(seed: int, folder: Path) -> Path:
+    """A model of SB3 with something wrong in it: values, tensors, files or bytes."""
+    rng = random.Random(seed)
+    path, _ = ppo_zip(folder)
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    fault = rng.choice(["value", "tensor", "missing", "bytes", "cut", "file", "whole"])
+    if fault == "value":
+        data = json.loads(files["data"])
+        names = [
+            "num_timesteps",
+            "n_envs",
+            "policy_kwargs",
+            "policy_class",
+            "learning_rate",
+            "gamma",
+        ]
+        data[rng.choice(names)] = rng.choice(ODD_VALUES)
+        files["data"] = json.dumps(data).encode()
+    elif fault in ("tensor", "missing"):
+        state = torch.load(io.BytesIO(files["policy.pth"]), weights_only=True)
+        name = rng.choice(list(state))
+        found = state.pop(name)
+        state |= {name: odd_tensors(rng, found)} if fault == "tensor" else {}
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        files["policy.pth"] = buffer.getvalue()
+    elif fault == "file":
+        evil = pickle.dumps(Evil(folder))
+        odd = [b"", b"\x80", b"null", b"[" * 5000, b"\xff\xfe", evil, b"{}"]
+        files[rng.choice(list(files))] = rng.choice(odd)
+    elif fault != "whole":
+        name = rng.choice(list(files))
+        found = bytearray(files[name])
+        if fault == "cut":
+            found = found[: rng.randrange(len(found))]
+        else:
+            found[rng.randrange(len(found))] ^= 1 << rng.randrange(8)
+        files[name] = bytes(found)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    if fault == "whole":
+        whole = bytearray(path.read_bytes())
+        for _ in range(8):
+            whole[rng.randrange(len(whole))] = rng.randrange(256)
+        path.write_bytes(bytes(whole[: rng.randrange(len(whole))] if rng.random() < 0.5 else whole))
+    return path
+
+
+@pytest.mark.parametrize("seed", sampled(range(400), 25))
+def test_a_hostile_zip_is_one_line_or_a_finite_policy(seed: int, tmp_path: Path) -> None:
+    path = hostile_zip(seed, tmp_path)
+    root = tmp_path / "runs"
+    try:
+        run, _ = import_model(read_sb3(path), "CartPole-v1", root, source=path.name, episodes=None)
+        said = ""
+    except GsolveError as error:
+        said = str(error)
+    if not said:
+        assert np.isfinite(gs.load(run).act(observations(4, 3))).all()
+    assert "weights_only" not in said
+    assert len(said) < 600
+    assert not (tmp_path / SENTINEL).exists()
+    assert {each.name for each in tmp_path.iterdir()} <= {path.name, "runs"}
+
+
+@pytest.mark.parametrize("name", ["value_net.weight", "action_net.bias"])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, name: str) -> None:
+    path, _ = ppo_zip(tmp_path)
+    model = read_sb3(path)
+    layers = model.critics[0] if "value" in name else model.actor
+    getattr(layers[-1], name.partition(".")[2])[...] = math.nan
+    with pytest.raises(RunError, match="not finite"):
+        import_model(model, "CartPole-v1", tmp_path, source="x", episodes=None)
+
+
+def test_a_file_that_is_no_zip_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "model.zip").write_text("no zip")
+    assert main(["import-sb3", str(tmp_path / "model.zip")]) == 2
+    assert "not a zip file" in capsys.readouterr().err
 
 
 # -- hyper-parameters -------------------------------------------------------------------------

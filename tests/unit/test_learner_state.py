@@ -120,6 +120,14 @@ def test_weights_of_another_shape_are_refused_by_name(fields: dict[str, Any], na
         target.load_weights(model_of(source))
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused_by_name(value: float) -> None:
+    model = {name: w.numpy().copy() for name, w in agent_for("ppo").net.state_dict().items()}
+    model["critic_head.bias"][...] = value
+    with pytest.raises(RunError, match=r"critic_head\.bias"):
+        agent_for("ppo").load_weights(model)
+
+
 def test_what_fits_is_taken_and_the_rest_named() -> None:
     source = agent_for("ppo", spaces.Discrete(5), seed=1, normalize_obs="rolling")
     source.update(random_rollout(DISCRETE, 1), 24, 100)

@@ -11,7 +11,8 @@ steps of the model. Its optimiser is new, so training further starts a run from 
 `gsolve train ... --init-from-run RUN`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.as_gymnasium import treatment_of
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.errors import ConfigError, RunError, first_line
 from gymnasium_solver.nets.normalizer import EPSILON
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.run import Run
@@ -38,6 +39,18 @@ from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.progress import Progress
 from gymnasium_solver.training.score import score
 from gymnasium_solver.training.targets import find_run
+
+DAMAGED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError,
+           MemoryError)  # fmt: skip
+
+
+@contextmanager
+def one_line(path: str | Path) -> Iterator[None]:
+    """What a file of unknown origin makes this code raise is an error of the file."""
+    try:
+        yield
+    except DAMAGED as error:
+        raise RunError(f"{path} is damaged or not a known model: {first_line(error)}") from None
 
 
 @dataclass(frozen=True)
@@ -142,6 +155,8 @@ def our_weights(model: ForeignModel, agent: Agent) -> dict[str, np.ndarray]:
                 f"the model does not fit {agent.config.env_id}: {name} has shape {value.shape}, "
                 f"expected {expected}. Is it the right environment, with the same wrappers?"
             )
+        if not np.isfinite(value).all():
+            raise RunError(f"the model has weights that are not finite ({name}): it diverged.")
     return {name: np.asarray(value, own[name].dtype) for name, value in weights.items()}
 
 
@@ -230,8 +245,9 @@ def import_model(
     config, mapped = model_config(model, env_id, overrides or {})
     env = env_from_config(config, 1)
     try:
-        agent = build_agent(config, env.observation_space, env.action_space)
-        agent.load_weights(our_weights(model, agent))
+        with one_line(source):
+            agent = build_agent(config, env.observation_space, env.action_space)
+            agent.load_weights(our_weights(model, agent))
         run = _create(config, env, root, name, command, source, model)
     finally:
         env.close()

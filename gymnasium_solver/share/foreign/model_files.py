@@ -16,6 +16,7 @@ import json
 import pickle
 import pickletools
 import re
+import warnings
 import zipfile
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -24,10 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.errors import RunError, first_line
-from gymnasium_solver.share.foreign.imported_model import ForeignModel, Layer, Moments
+from gymnasium_solver.errors import RunError
+from gymnasium_solver.share.foreign.imported_model import ForeignModel, Layer, Moments, one_line
 
 MOST_BYTES = 2**30
+MOST_STEPS = 2**53
 # The module of SB3's policy class (stable_baselines3.dqn.policies) -> our algorithm.
 _SB3_ALGOS = {name: name for name in ("ppo", "a2c", "dqn", "sac", "td3")} | {"common": "ppo"}
 _ACTIVATIONS = {"Tanh": "tanh", "ReLU": "relu", "ELU": "elu", "LeakyReLU": "leaky_relu"}
@@ -48,6 +50,11 @@ def _layer(tensors: Tensors, name: str, dims: Collection[int] = (2,)) -> Layer:
     weight, bias = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
     if weight is None or bias is None or weight.ndim not in dims:
         raise RunError(f"the model has no dense layer {name}; only MLP policies can be imported.")
+    if bias.shape != weight.shape[:1]:
+        raise RunError(
+            f"the model is damaged: {name} has a weight of shape {weight.shape} and a bias of "
+            f"{bias.shape}."
+        )
     return Layer(weight.astype(np.float64), bias.astype(np.float64))
 
 
@@ -76,12 +83,19 @@ def _loaded(file: Any, path: Path) -> Any:
     import torch
 
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the form of the file
+            return torch.load(file, map_location="cpu", weights_only=True)
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}.") from None
-    except (pickle.UnpicklingError, RuntimeError, ValueError, KeyError, EOFError) as error:
-        why = first_line(error)
-        raise RunError(f"{path} holds more than tensors, so it is not loaded: {why}") from None
+    except pickle.UnpicklingError as error:  # torch's advice would be to run what is in it
+        found = re.search(r"GLOBAL ([\w.]+)", str(error))
+        what = f" ({found[1]})" if found else ""
+        raise RunError(
+            f"{path} holds more than tensors{what}, or is damaged, so it is not loaded."
+        ) from None
+    except Exception:  # what torch raises for damaged files is not documented
+        raise RunError(f"{path} is damaged, so it is not loaded.") from None
 
 
 def _arrays(loaded: Any) -> Tensors:
@@ -95,18 +109,26 @@ def _arrays(loaded: Any) -> Tensors:
 
 def read_sb3(path: Path, statistics: Path | None = None) -> ForeignModel:
     """`statistics`: the pickle of VecNormalize."""
-    data, tensors, variables = _read_zip(path)
-    algo = _sb3_algorithm(data, path)
-    model = _SB3_MODELS[algo](tensors)
-    model.algo_id = "a2c" if algo == "a2c" else model.algo_id
-    model.activation = _activation(data, "tanh" if algo in ("ppo", "a2c") else "relu")
-    model.env_steps = int(data.get("num_timesteps") or 0)
-    model.hyper = {name: plain(value) for name, value in data.items()}
-    if "log_ent_coef" in variables:
-        model.alpha = float(np.exp(variables["log_ent_coef"].reshape(-1)[0]))
-    if statistics is not None:
-        model.moments = read_vec_normalize(statistics)
-    return model
+    with one_line(path):
+        data, tensors, variables = _read_zip(path)
+        algo = _sb3_algorithm(data, path)
+        model = _SB3_MODELS[algo](tensors)
+        model.algo_id = "a2c" if algo == "a2c" else model.algo_id
+        model.activation = _activation(data, "tanh" if algo in ("ppo", "a2c") else "relu")
+        model.env_steps = _env_steps(data, path)
+        model.hyper = {name: plain(value) for name, value in data.items()}
+        if "log_ent_coef" in variables:
+            model.alpha = float(np.exp(variables["log_ent_coef"].reshape(-1)[0]))
+        if statistics is not None:
+            model.moments = read_vec_normalize(statistics)
+        return model
+
+
+def _env_steps(data: dict[str, Any], path: Path) -> int:
+    steps = data.get("num_timesteps") or 0
+    if not isinstance(steps, int | float) or not 0 <= steps <= MOST_STEPS:
+        raise RunError(f"{path}: num_timesteps is {str(steps)[:40]!r}, not a number of steps.")
+    return int(steps)
 
 
 def _read_zip(path: Path) -> tuple[dict[str, Any], Tensors, Tensors]:
@@ -264,6 +286,11 @@ def read_vec_normalize(path: Path) -> Moments | None:
 
 
 def read_cleanrl(path: Path) -> ForeignModel:
+    with one_line(path):
+        return _read_cleanrl(path)
+
+
+def _read_cleanrl(path: Path) -> ForeignModel:
     loaded = _loaded(path, path)
     states = list(map(_arrays, loaded if isinstance(loaded, tuple | list) else [loaded]))
     states = [state for state in states if state]
