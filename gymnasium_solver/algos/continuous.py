@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.algos.replay_learner import ReplayLearner
+from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.program import Hp
@@ -23,6 +24,7 @@ from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
+from gymnasium_solver.spaces.actions import mask_tensor
 
 # Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.
 KEEPS = {"gaussian": 0.0, "ou": 0.85}
@@ -125,6 +127,26 @@ def actor_turn(learner: ReplayLearner) -> bool:
 
 def renamed(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     return {names[name]: value for name, value in found.items()}
+
+
+def taken_values(net: ActorCritics, batch: ReplayBatch) -> Tensor:
+    """The lowest critic's value of the actions in a batch [B], by a pass through all networks."""
+    is_discrete = batch.actions.ndim == 1
+    _, outputs = net(batch.obs, None if is_discrete else batch.actions)
+    q = net.head.value(outputs).amin(0)
+    return q.gather(1, batch.actions.unsqueeze(1)).squeeze(1) if is_discrete else q
+
+
+def next_values(net: ActorCritics, batch: ReplayBatch) -> Tensor:
+    """The lowest critic's value of the states that follow [B]: of the mean action, or over the
+    probabilities of discrete ones; without entropy."""
+    x = net.encoder(batch.next_obs)
+    outputs = net.actor(x)
+    if batch.actions.ndim == 1:
+        chances = torch.softmax(mask_tensor(outputs, batch.next_mask), dim=1)
+        return (chances * net.head.value(net.critic(x)).amin(0)).sum(1)
+    best = torch.tanh(outputs[:, : batch.actions.shape[1]])
+    return net.head.value(net.critic(x, best)).amin(0)
 
 
 def deterministic_actor_loss(net: ActorCritics, obs: TensorObs) -> Tensor:

@@ -25,8 +25,10 @@ from gymnasium_solver.algos.continuous import (
     alpha_of,
     build_networks,
     learn_alpha,
+    next_values,
     renamed,
     soft_policy,
+    taken_values,
 )
 from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.data.replay import ReplayBatch
@@ -136,8 +138,11 @@ class CrossQ(ReplayLearner):
             metrics |= learn_alpha(self, self.alpha, self.critic, gap, hp)
         return metrics
 
-    def forward_all(self, batch: ReplayBatch) -> None:
-        self.net(batch.obs, batch.actions)
+    def forward_all(self, batch: ReplayBatch) -> Tensor:
+        return taken_values(self.net, batch)
+
+    def next_values(self, batch: ReplayBatch) -> Tensor:
+        return next_values(self.net, batch)
 
     def _bounds(self, descent: Descent) -> dict[str, float]:
         """Bounds on r and d of a network after its updates so far."""

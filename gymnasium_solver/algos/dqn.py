@@ -30,6 +30,7 @@ from gymnasium_solver.fast.program import Single
 from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy
+from gymnasium_solver.spaces.actions import mask_tensor
 
 
 def best_actions(q: Tensor, mask: Tensor | None) -> Tensor:
@@ -110,11 +111,15 @@ class DQN(ReplayLearner):
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
         self.policy.temperature = self.config.temperature.at(env_steps, total_steps)
 
-    def forward_all(self, batch: Any) -> None:
+    def forward_all(self, batch: Any) -> Tensor | None:
         if self.config.recurrent is None:
-            self.net(batch.obs)
-        else:
-            self.net.sequence(batch.obs, batch.carry["core"], batch.is_first)
+            return self.net.head.value(of_action(self.net(batch.obs), batch.actions))
+        self.net.sequence(batch.obs, batch.carry["core"], batch.is_first)
+        return None
+
+    def next_values(self, batch: ReplayBatch) -> Tensor:
+        values = self.net.head.value(self.net(batch.next_obs))
+        return mask_tensor(values, batch.next_mask).amax(1)
 
     def _renew_noise(self) -> None:
         self.net.q.resample(self.rng)

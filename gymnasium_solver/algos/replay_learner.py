@@ -21,7 +21,7 @@ from torch import Tensor
 from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.configs.shared import OffPolicyConfig
 from gymnasium_solver.algos.learner import Learner, hp_metrics
-from gymnasium_solver.algos.units import watch_units
+from gymnasium_solver.algos.units import error_spread, value_spread, watch_units
 from gymnasium_solver.config.schedule import at_start
 from gymnasium_solver.data.columns import FRAME_CHANNELS
 from gymnasium_solver.data.device_replay import DeviceReplay, Request, can_copy
@@ -364,18 +364,26 @@ class ReplayLearner(Learner):
 
     @torch.no_grad()
     def _details(self, batch: Any) -> dict[str, float]:
-        """Hidden units on one batch, and the replay buffer."""
+        """Hidden units, values and TD errors on one batch, and the replay buffer."""
         assert self.memory is not None
         with watch_units(self.net) as units:
-            self.forward_all(batch)
+            q = self.forward_all(batch)
         found = units.metrics(batch.obs) | {"opt/replay/size": float(len(self.memory))}
+        if q is not None:
+            error = batch.reward + batch.discount * self.next_values(batch) - q
+            found |= value_spread(q) | error_spread(error)
         if self.memory.priorities is not None:
             found["opt/replay/priority_evenness"] = self.memory.priorities.evenness()
         return found
 
-    def forward_all(self, batch: Any) -> None:
-        """A forward pass through every trained network, for statistics of its units. An algorithm
-        that has none reports none."""
+    def forward_all(self, batch: Any) -> Tensor | None:
+        """A forward pass through every trained network, for statistics of its units; the values of
+        the actions taken [B]. An algorithm that has none reports none."""
+        return None
+
+    def next_values(self, batch: Any) -> Tensor:
+        """The values [B] of the states that follow, by the networks that are trained."""
+        raise NotImplementedError
 
     # -- state ------------------------------------------------------------------------------
 

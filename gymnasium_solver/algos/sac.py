@@ -33,8 +33,10 @@ from gymnasium_solver.algos.continuous import (
     alpha_of,
     build_networks,
     learn_alpha,
+    next_values,
     renamed,
     soft_policy,
+    taken_values,
 )
 from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.data.replay import ReplayBatch
@@ -212,8 +214,11 @@ class SAC(ReplayLearner):
             metrics |= learn_alpha(self, self.alpha, self.critic, gap, hp)
         return metrics
 
-    def forward_all(self, batch: ReplayBatch) -> None:
-        self.net(batch.obs, None if self.n_actions else batch.actions)
+    def forward_all(self, batch: ReplayBatch) -> Tensor:
+        return taken_values(self.net, batch)
+
+    def next_values(self, batch: ReplayBatch) -> Tensor:
+        return next_values(self.net, batch)
 
     def _noise(self, batch: ReplayBatch) -> Tensor | None:
         """Noise for sampling actions; discrete actions need none, and state-dependent exploration

@@ -21,7 +21,9 @@ from gymnasium_solver.algos.continuous import (
     build_networks,
     deterministic_actor_loss,
     deterministic_policy,
+    next_values,
     renamed,
+    taken_values,
 )
 from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.data.replay import ReplayBatch
@@ -100,5 +102,8 @@ class TD3(ReplayLearner):
             metrics |= renamed(self.actor(batch.obs, {}, hp["policy_lr"]).last(), ACTOR_METRICS)
         return Learnt(metrics, steps.by_sample["errors"])
 
-    def forward_all(self, batch: ReplayBatch) -> None:
-        self.net(batch.obs, batch.actions)
+    def forward_all(self, batch: ReplayBatch) -> Tensor:
+        return taken_values(self.net, batch)
+
+    def next_values(self, batch: ReplayBatch) -> Tensor:
+        return next_values(self.net, batch)

@@ -1,4 +1,5 @@
-"""Statistics of a network's hidden units, from a forward pass that is made anyway or for this.
+"""Statistics of a network's hidden units, from a forward pass that is made anyway or for this; and
+how values and TD errors of a batch are spread.
 
     with watch_units(net) as units:
         net(batch.obs)
@@ -22,6 +23,27 @@ from gymnasium_solver.tree import leaves_of
 HARDLY = 1e-3  # of the root mean square of the layer
 _HIDDEN = tuple(kind for kind in set(ACTIVATIONS.values()) if kind is not nn.Identity)
 _N_COMPARED = 32
+
+
+PERCENTILES = (5, 25, 50, 75, 95)
+N_BINS, WIDTH = 12, 3.0  # of the histogram of TD errors, and its half width in standard deviations
+
+
+def value_spread(q: Tensor) -> dict[str, float]:
+    """Percentiles of Q-values [B]."""
+    found = torch.quantile(q.float(), q.new_tensor(PERCENTILES, dtype=torch.float32) / 100)
+    pairs = zip(PERCENTILES, found.tolist(), strict=True)
+    return {f"opt/q/percentile/{p:02}": value for p, value in pairs}
+
+
+def error_spread(error: Tensor) -> dict[str, float]:
+    """Mean, standard deviation and histogram around the mean of TD errors [B]. The outer bins
+    have the tails."""
+    std, mean = torch.std_mean(error, correction=0)
+    scaled = ((error - mean) / std.clamp(min=1e-12)).clamp(-WIDTH, WIDTH).float().cpu()
+    shares = torch.histc(scaled, N_BINS, -WIDTH, WIDTH) / len(error)
+    found = {"opt/td_error/mean": float(mean), "opt/td_error/std": float(std)}
+    return found | {f"opt/td_error/hist/{i:02}": x for i, x in enumerate(shares.tolist())}
 
 
 class Units:

@@ -22,6 +22,7 @@ from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import (
     Html,
     Line,
+    Points,
     html_page,
     html_table,
     html_text,
@@ -206,11 +207,35 @@ def _curves(details: RunDetails) -> str:
         for name, points in panels.items()
         if len({y for _, y in points if y is not None}) > 1
     )
+    small += _spreads(details)
     level = f' <span class="quiet">dashed: {escape(text)}</span>' if threshold is not None else ""
     return (
         f"<figure>{main}<figcaption>{legend(keys)}{level}</figcaption></figure>"
         f'<div class="panels">{small}</div>'
     )
+
+
+def _spreads(details: RunDetails) -> str:
+    """Bands of Q-values and of TD errors, where the run has a replay."""
+
+    def points(name: str) -> list[tuple[float, float]]:
+        return [(x, y) for x, y in details.curves.get(f"train/opt/{name}", []) if y is not None]
+
+    low, median, high = (points(f"q/percentile/{percent}") for percent in ("05", "50", "95"))
+    charts = ""
+    if len(low) == len(median) == len(high) > 1:
+        band = [(x, a, b) for (x, a), (_, b) in zip(low, high, strict=True)]
+        charts += _spread("Q-values: median, 5 % to 95 %", median, band)
+    mean, std = points("td_error/mean"), points("td_error/std")
+    if len(mean) == len(std) > 1:
+        band = [(x, y - s, y + s) for (x, y), (_, s) in zip(mean, std, strict=True)]
+        charts += _spread("TD errors: mean ± std", mean, band)
+    return charts
+
+
+def _spread(title: str, points: Points, band: list[tuple[float, float, float]]) -> str:
+    chart = line_chart([Line(title, points, COLOURS[0], 1.8, band=band)], height=200)
+    return f"<figure><figcaption>{escape(title)}</figcaption>{chart}</figure>"
 
 
 def _return_lines(details: RunDetails, colour: str, prefix: str) -> list[Line]:

@@ -87,6 +87,18 @@ def test_details_come_at_their_cadence_and_are_declared(algo_id: str, train: Cal
     assert outside == []
 
 
+@pytest.mark.parametrize("algo_id", ["dqn", "sac", "td3", "ddpg", "crossq"])
+def test_a_replay_reports_how_values_and_td_errors_are_spread(algo_id: str, train: Call) -> None:
+    run = train(algo_id, env_of(algo_id), max_epochs=2, log_details_freq_epochs=1)
+    last = read_jsonl(run.metrics_path)[-1]
+    shares = [last[f"train/opt/td_error/hist/{i:02}"] for i in range(12)]
+    assert sum(shares) == pytest.approx(1)
+    assert last["train/opt/td_error/std"] > 0
+    percentiles = [last[f"train/opt/q/percentile/{p:02}"] for p in (5, 25, 50, 75, 95)]
+    assert percentiles == sorted(percentiles)
+    assert percentiles[0] < percentiles[-1]
+
+
 @pytest.mark.parametrize("algo_id", ["ppo", "dqn", "sac"])
 def test_logging_changes_nothing(algo_id: str, train: Call, weight_hash: Call) -> None:
     often = train(algo_id, env_of(algo_id), log_details_freq_epochs=1)

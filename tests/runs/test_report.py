@@ -227,6 +227,22 @@ def test_page_of_a_run(tmp_path: Path) -> None:
     assert [part for part in parts if part not in markdown] == []
 
 
+def test_values_and_td_errors_of_a_replay_are_drawn(tmp_path: Path) -> None:
+    run = drawn_run(tmp_path)
+    write_report(run.path)
+    assert "TD errors" not in run.page_path.read_text()
+    for i in (3, 4):
+        clock = {"env_steps": 100 * i, "epoch": i, "wall_s": 1.0 * i}
+        values = {f"train/opt/q/percentile/{p}": float(i) for p in ("05", "50", "95")}
+        errors = {"train/opt/td_error/mean": 0.1 * i, "train/opt/td_error/std": 1.0}
+        run.log_metrics(clock | values | errors)
+    write_report(run.path)
+    text = run.page_path.read_text()
+    check_page(text)
+    assert "TD errors" in text
+    assert "Q-values" in text
+
+
 def test_large_video_is_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gymnasium_solver.runs.report.LARGEST_VIDEO", 3)
     run = drawn_run(tmp_path)

@@ -186,7 +186,9 @@ def test_distributions_of_actions_values_and_returns(open_page: Open, runs: Path
         shares = {f"train/roll/actions/hist/{i}": share for i, share in ((0, 0.25), (1, 0.75))}
         bands = {f"train/roll/{name}/{part}": 1.0 for name in ("baseline", "return")
                  for part in ("mean", "std")}  # fmt: skip
-        run.log_metrics(clock | shares | bands)
+        errors = {f"train/opt/td_error/hist/{i:02}": 1 / 12 for i in range(12)}
+        values = {f"train/opt/q/percentile/{p:02}": float(p) for p in (5, 25, 50, 75, 95)}
+        run.log_metrics(clock | shares | bands | errors | values)
     for stage, steps in (("val", 21_000), ("val", 22_000), ("test", 23_000)):
         run.log_event("eval", stage=stage, env_steps=steps, returns=[1.0, 2.0, 2.0, 9.0])
     run.close()
@@ -197,6 +199,8 @@ def test_distributions_of_actions_values_and_returns(open_page: Open, runs: Path
         """(c) => c.getContext("2d").getImageData(0, 0, c.width, c.height).data.some(Boolean)"""
     )
     assert heat.evaluate(painted)
+    assert page.get_by_label("Share of the TD errors").evaluate(painted)
+    expect(page.get_by_label("Q-values of a batch")).to_have_attribute("data-lines", "2")
     expect(page.get_by_label("Values and the returns")).to_have_attribute("data-lines", "2")
     expect(page.locator(".bars i")).to_have_count(20)
     expect(page.locator(".bars i[title='1 to 1.4: 1 episodes']")).to_have_count(1)

@@ -10,15 +10,17 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import save_file
 
 from gymnasium_solver.runs.query import get_rows
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.trackers import follow
 from gymnasium_solver.share.trackers.follow import Follower, Options, TrackError, make_sink
 from tests.share import tb_reader
-from tests.share.tracked import end, follow_with_kills, go_back, grow, new_run
+from tests.share.tracked import add_checkpoint, end, follow_with_kills, go_back, grow, new_run
 
 BOTH = pytest.mark.parametrize("name", ["csv", "tensorboard"])
 
@@ -38,7 +40,7 @@ def tb_points(run: Run) -> list[tuple[int, str, float]]:
     [path] = (run.path / "trackers/tensorboard").glob("events.*")
     found = [(s, t, v) for s, t, v in tb_reader.scalars(path) if "/" in t]
     for step, tag, parts in tb_reader.values(path):
-        if 5 in parts:  # a histogram
+        if 5 in parts and not tag.startswith(("weights/", "gradients/")):  # a histogram of a row
             counts = tb_reader.fields(parts[5][0])[7][0]
             for i, count in enumerate(struct.unpack(f"<{len(counts) // 8}d", counts)[1:]):
                 found.append((step, f"{tag}/{i:02d}", count))
@@ -181,8 +183,39 @@ def test_event_files_hold_text_images_and_hyperparameters(tmp_path: Path) -> Non
     assert "_hparams_/session_end_info" in found
 
 
+def test_a_checkpoint_gives_histograms_and_a_graph_once(tmp_path: Path) -> None:
+    run = new_run(tmp_path)
+    grow(run, 2, 0)
+    weights = {f"{name}.weight": np.ones((4, 4), np.float32)
+               for name in ("torso.0", "torso.2", "actor_head", "critic_head")}  # fmt: skip
+    moments = {
+        "policy.mean": np.linspace(-1, 1, 50, dtype=np.float32),
+        "policy.n_steps": np.ones(1),
+    }
+    for steps in (10, 20):
+        add_checkpoint(run, steps)
+        folder = run.checkpoints_dir / str(steps)
+        save_file(weights, folder / "model.safetensors")
+        save_file(moments, folder / "optimizer.safetensors")
+        Follower(run, "tensorboard").send()  # each time another process
+    add_checkpoint(run, 30)  # cannot be read
+    end(run)
+    Follower(run, "tensorboard").send()
+    [path] = (run.path / "trackers/tensorboard").glob("events.*")
+    found = [(step, tag) for step, tag, parts in tb_reader.values(path) if 5 in parts]
+    assert found.count((20, "weights/torso/0/weight")) == 1
+    assert {step for step, tag in found if tag == "gradients/policy"} == {10, 20}
+    [graph] = [
+        event[4][0] for event in map(tb_reader.fields, tb_reader.records(path)) if 4 in event
+    ]
+    nodes = [tb_reader.fields(node) for node in tb_reader.fields(graph)[1]]
+    inputs = {node[1][0]: node.get(3) for node in nodes}
+    assert inputs[b"torso/0"] == [b"observation"]
+    assert inputs[b"actor_head"] == inputs[b"critic_head"] == [b"torso/2"]
+
+
 def test_the_checksum_is_that_of_tfrecords() -> None:
-    from gymnasium_solver.share.trackers.tensorboard import masked_crc
+    from gymnasium_solver.share.trackers.event_file import masked_crc
 
     # CRC-32C of "123456789" is 0xE3069283 (RFC 3720), then masked.
     crc = 0xE3069283

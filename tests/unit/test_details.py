@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 
+from gymnasium_solver.algos.units import error_spread, value_spread
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.spaces.actions import action_histogram, action_kind
 from gymnasium_solver.training import epoch_metrics
@@ -106,3 +108,18 @@ def test_how_often_details_are_logged() -> None:
     assert detail_epochs(config(log_details_freq_epochs=None)) is None
     assert [epoch for epoch in range(1, 10) if is_detailed(epoch, 4)] == [1, 4, 8]
     assert not any(is_detailed(epoch, None) for epoch in range(1, 10))
+
+
+def test_td_errors_are_binned_by_their_deviation() -> None:
+    found = error_spread(torch.tensor([6.0, 8.0, 6.0, 8.0]))
+    assert (found["opt/td_error/mean"], found["opt/td_error/std"]) == (7.0, 1.0)
+    shares = {i: found[f"opt/td_error/hist/{i:02}"] for i in range(12)}
+    assert {i: share for i, share in shares.items() if share} == {4: 0.5, 8: 0.5}
+    same = error_spread(torch.full((4,), 2.0))  # no deviation
+    assert same["opt/td_error/hist/06"] == 1.0
+
+
+def test_values_have_percentiles() -> None:
+    found = value_spread(torch.arange(101.0))
+    assert found["opt/q/percentile/05"] == pytest.approx(5)
+    assert found["opt/q/percentile/50"] == pytest.approx(50)

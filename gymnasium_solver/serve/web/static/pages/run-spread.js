@@ -1,4 +1,4 @@
-// How values are spread in a run: actions over the training, values beside returns, episode returns.
+// How values are spread in a run: actions and TD errors over the training, values, episode returns.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
 import { get } from "../lib/api.js";
 import { Chart } from "../lib/chart.js";
@@ -9,13 +9,18 @@ import { cssVar, theme } from "../lib/theme.js";
 import { X_LABEL } from "./run-charts.js";
 
 const ACTIONS = "train/roll/actions/hist/", VALUE = "train/roll/baseline/", RETURN = "train/roll/return/";
+const ERRORS = "train/opt/td_error/hist/", Q = "train/opt/q/percentile/";
 const BARS = 20, ROW = 22, LEFT = 110, BOTTOM = 20;
 
 export function Spread({ run, detail, axes, version }) {
   const has = (prefix) => detail.metrics.some((metric) => metric.name.startsWith(prefix));
   return html`<div class="panels spread">
-    ${has(ACTIONS) && html`<${ActionMap} run=${run} detail=${detail} axes=${axes} version=${version} />`}
+    ${has(ACTIONS) && html`<${HeatMap} run=${run} detail=${detail} axes=${axes} version=${version} prefix=${ACTIONS} title="Actions" what="Share of each action" labelsOf=${actionLabels}
+      about="Share of each action in the training data, from left to right over the training; for continuous actions, of each part of the range." />`}
     ${has(VALUE) && html`<${ValueBands} run=${run} axes=${axes} version=${version} />`}
+    ${has(Q) && html`<${QBands} run=${run} axes=${axes} version=${version} />`}
+    ${has(ERRORS) && html`<${HeatMap} run=${run} detail=${detail} axes=${axes} version=${version} prefix=${ERRORS} title="TD errors" what="Share of the TD errors" labelsOf=${errorLabels}
+      about="Histogram of the TD errors (target minus value) of a batch, in standard deviations around their mean, from left to right over the training; the outer rows have the tails. Mean and deviation are the curves train/opt/td_error/mean and std." />`}
     <${EpisodeReturns} run=${run} n=${detail.evaluations.length} />
   </div>`;
 }
@@ -23,15 +28,21 @@ export function Spread({ run, detail, axes, version }) {
 /** Numbers in order: hist/2 before hist/10. */
 const inOrder = (a, b) => a.localeCompare(b, "en", { numeric: true });
 
-function labelsOf(detail, bins) {
+function actionLabels(detail, bins) {
   const labels = detail.config?.spec?.action_space?.labels;
   const of = (i) => (Array.isArray(labels) ? labels[i] : labels?.[i] ?? labels?.[String(i)]);
   return bins.map((bin, i) => String(of(i) ?? bin));
 }
 
-/** One row per action, one column per point; the darker, the larger its share. */
-function ActionMap({ run, detail, axes, version }) {
-  const names = useMemo(() => detail.metrics.map((m) => m.name).filter((n) => n.startsWith(ACTIONS)).sort(inOrder), [detail.metrics.length]);
+/** From -3 to 3 standard deviations. */
+function errorLabels(detail, bins) {
+  const edge = (i) => (-3 + (6 * i) / bins.length).toFixed(1);
+  return bins.map((_, i) => `${edge(i)} to ${edge(i + 1)} σ`);
+}
+
+/** One row per bin, one column per point; the darker, the larger its share. */
+function HeatMap({ run, detail, axes, version, prefix, title, what, labelsOf, about }) {
+  const names = useMemo(() => detail.metrics.map((m) => m.name).filter((n) => n.startsWith(prefix)).sort(inOrder), [detail.metrics.length]);
   const [lines, setLines] = useState([]);
   const [under, setUnder] = useState("");
   const canvas = useRef(null);
@@ -40,7 +51,7 @@ function ActionMap({ run, detail, axes, version }) {
     get("series", { runs: [run.id], metrics: names, x: axes.x, points: 200 }).then((got) => { if (isCurrent) setLines(names.map((n) => got.series.find((s) => s.metric === n)).filter(Boolean)); }, () => {});
     return () => { isCurrent = false; };
   }, [names, axes.x, version]);
-  const labels = labelsOf(detail, lines.map((line) => line.metric.slice(ACTIONS.length)));
+  const labels = labelsOf(detail, lines.map((line) => line.metric.slice(prefix.length)));
   const n = lines[0]?.x.length ?? 0;
   useEffect(() => { if (n) paint(canvas.current, lines, labels); }, [lines, theme.value]);
   const point = (event) => {
@@ -50,9 +61,9 @@ function ActionMap({ run, detail, axes, version }) {
     setUnder(share === undefined || share === null ? "" : `${labels[row]}: ${Math.round(1000 * share) / 10} % at ${short(lines[row].x[column])} ${X_LABEL[axes.x]}`);
   };
   const last = lines.map((line, i) => `${labels[i]} ${Math.round(100 * (line.y.at(-1) ?? 0))} %`).join(", ");
-  return html`<section class="panel" data-spread="actions"><header><h2>Actions</h2><span class="grow"></span><span class="quiet">${under}</span></header><div class="body">
-    ${n > 0 && html`<canvas ref=${canvas} class="heat" role="img" aria-label=${`Share of each action over the training; at the end: ${last}`} onMouseMove=${point} onMouseLeave=${() => setUnder("")} style=${{ height: `${ROW * lines.length + BOTTOM}px` }}></canvas>`}
-    <p class="quiet about">Share of each action in the training data, from left to right over the training; for continuous actions, of each part of the range.</p></div></section>`;
+  return html`<section class="panel" data-spread=${title}><header><h2>${title}</h2><span class="grow"></span><span class="quiet">${under}</span></header><div class="body">
+    ${n > 0 && html`<canvas ref=${canvas} class="heat" role="img" aria-label=${`${what} over the training; at the end: ${last}`} onMouseMove=${point} onMouseLeave=${() => setUnder("")} style=${{ height: `${ROW * lines.length + BOTTOM}px` }}></canvas>`}
+    <p class="quiet about">${about}</p></div></section>`;
 }
 
 function paint(canvas, lines, labels) {
@@ -89,6 +100,16 @@ function ValueBands({ run, axes, version }) {
   });
   return html`<section class="panel" data-spread="values"><header><h2>Values and returns</h2></header><div class="body"><${Chart} label="Values and the returns they are fitted to" lines=${lines} height=${200} xLabel=${X_LABEL[axes.x]} />
     <p class="quiet keys-line"><span class="k k0"></span>values <span class="k k1"></span>returns they learn (± std)</p></div></section>`;
+}
+
+/** Q-values of a batch: the median, the middle half and nine tenths. */
+function QBands({ run, axes, version }) {
+  const wanted = { x: axes.x, points: 500 };
+  const [low, quarter, median, upper, high] = ["05", "25", "50", "75", "95"].map((p) => useSeries([run.id], `${Q}${p}`, wanted, version).series[0]);
+  const band = (key, label, colour, line, lo, hi) => line && { key, label, colour, x: line.x, y: line.y, lo: lo?.y ?? [], hi: hi?.y ?? [] };
+  const lines = [band("90", "5 % to 95 %", 1, median, low, high), band("50", "median, 25 % to 75 %", 0, median, quarter, upper)].filter(Boolean);
+  return html`<section class="panel" data-spread="q"><header><h2>Q-values</h2></header><div class="body"><${Chart} label="Q-values of a batch" lines=${lines} height=${200} xLabel=${X_LABEL[axes.x]} />
+    <p class="quiet keys-line"><span class="k k0"></span>median, 25 % to 75 % <span class="k k1"></span>5 % to 95 %</p></div></section>`;
 }
 
 /** Returns of whole episodes: of the held-out test as bars, of the validations as quantiles. */
