@@ -7,6 +7,7 @@ screen.text(), screen.ansi()
 
 import re
 
+_LINKS = re.compile(r"\x1b\]8;[^\x1b]*\x1b\\")
 _PARTS = re.compile(r"\x1b\[(?P<code>[?0-9;]*)(?P<letter>[a-zA-Z])|(?P<text>[^\x1b])", re.DOTALL)
 PLAIN = "0"
 
@@ -20,7 +21,7 @@ class Screen:
         self._style = PLAIN
 
     def feed(self, output: str) -> None:
-        for part in _PARTS.finditer(output):
+        for part in _PARTS.finditer(_LINKS.sub("", output)):
             if part["text"]:
                 self._write(part["text"])
             else:

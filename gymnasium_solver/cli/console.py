@@ -26,6 +26,7 @@ from gymnasium_solver.cli.display import OUTPUT, Display
 from gymnasium_solver.cli.live_state import Line, State, plural
 from gymnasium_solver.cli.logs import LogCapture, rank
 from gymnasium_solver.cli.output import GREY, ORANGE, SKY
+from gymnasium_solver.runs.query import tracker_urls
 from gymnasium_solver.runs.words import ScoreText, success_text
 from gymnasium_solver.training.activity import PREEMPTED
 from gymnasium_solver.training.observer import Observer
@@ -43,6 +44,9 @@ COLOURS = {"debug": GREY, "warning": ORANGE, "error": "red"}
 
 class TrainConsole(Observer):
     """Observer of one training. `quiet`, and whether `console` is a terminal, select the output."""
+
+    _told_urls = False
+    """Whether the header has the addresses of trackers."""
 
     def __init__(
         self,
@@ -102,6 +106,7 @@ class TrainConsole(Observer):
             start_steps=info.resumed_from or 0,
             start_epoch=info.activity.epoch,
             wall_before_s=info.wall_s,
+            folder_url=run.path.absolute().as_uri(),
         )
         if info.resumed_from and (best := run.meta().get("best")):
             self.state.best["val/roll/ep_rew/mean"] = best["score"]
@@ -190,8 +195,8 @@ class TrainConsole(Observer):
             self._say(*results.quiet_result(summary, final))
             return
         if self.state is not None:
-            # Last, lowest and highest value and the history of every shown metric.
-            rows = [Text.assemble(*line) for line in table_lines(self.state, 96, room=10_000)]
+            # Last, lowest and highest value, mean, deviation and history of every shown metric.
+            rows = [Text.assemble(*line) for line in table_lines(self.state, 108, room=10_000)]
             for row in rows:
                 row.rstrip()
             (self._log if is_live else self._say)(*([""] if rows else []), *rows)
@@ -207,6 +212,9 @@ class TrainConsole(Observer):
         """Called by the display's thread several times a second."""
         state = self._digest()
         state.refresh()
+        if not self._told_urls and self.run is not None and (urls := tracker_urls(self.run)):
+            self._told_urls = True
+            state.header = [*state.header, *((name, [url]) for name, url in urls.items())]
         self._tell_requests(state)
         if time.monotonic() >= self._next_line_s:
             self._progress_line()

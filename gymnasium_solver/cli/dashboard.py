@@ -29,6 +29,7 @@ SHARES = (("env", BLUE), ("act", SKY), ("update", ORANGE), ("eval", PINK))
 DOT = " · "
 GROUP, NAME, MARK, NUMBER = 7, 20, 2, 11  # widths of the columns
 LONGEST_SPARK, SHORTEST_SPARK = 60, 8
+ALL_NUMBERS_FROM = 100  # width from which mean and deviation are shown at the end
 ALERT_FROM, ALERT = 116, 28  # width from which alerts have a column of their own, and its width
 
 
@@ -57,7 +58,9 @@ def frame(state: State, width: int, height: int | None = None) -> list[Line]:
     inner = width - 4
     room = most = 10_000 if height is None else max(0, height - 2)
     headers = state.header if room >= 16 else state.header[:1] if room >= 10 else []
-    head = [_parts(key, [(text, "none") for text in parts], inner) for key, parts in headers]
+    head = [
+        _parts(key, [(t, out.linked("none", t)) for t in parts], inner) for key, parts in headers
+    ]
     progress = _progress(state, inner, room)
     bottom = _bottom(state, inner, room)
     room -= len(head) + len(progress) + len(bottom)
@@ -77,7 +80,9 @@ def _top_edge(state: State, width: int) -> Line:
     rule = width - 4 - cell_len(name) - cell_len(run_id)
     if rule < 1:
         run_id, rule = "", max(0, width - 4 - cell_len(name))
-    line = _fit([(name, "bold"), ("─" * rule, GREY), (run_id, SKY)], width - 4)
+    line = _fit(
+        [(name, "bold"), ("─" * rule, GREY), (run_id, out.linked(SKY, state.folder_url))], width - 4
+    )
     return [("╭─", GREY), *line, ("─╮", GREY)]
 
 
@@ -179,11 +184,13 @@ def table_lines(state: State, width: int, room: int) -> list[Line]:
     known = [name for name in SHOWN if name in state.series][: max(0, room - 1)]
     if not known:
         return []
-    spark = width - GROUP - NAME - MARK - 3 * NUMBER - 2
+    numbers: tuple[str, ...] = ("now", "best", "change")
+    if state.ended:
+        numbers = ("last", "min", "max", "mean", "std")[: 5 if width >= ALL_NUMBERS_FROM else 3]
+    spark = width - GROUP - NAME - MARK - len(numbers) * NUMBER - 2
     with_alerts = width >= ALERT_FROM and bool(state.alerts) and not state.ended
     spark -= (ALERT + 2) * with_alerts
     spark = min(LONGEST_SPARK, spark) if spark >= SHORTEST_SPARK else 0
-    numbers = ("last", "min", "max") if state.ended else ("now", "best", "change")
     head = f"{'':<{GROUP + NAME + MARK}}{''.join(f'{text:>{NUMBER}}' for text in numbers)}"
     over = "  over the run" if spark else ""
     head += f"{over:<{spark + 2}}{'  alert'}" if with_alerts else over
@@ -199,7 +206,7 @@ def table_lines(state: State, width: int, room: int) -> list[Line]:
                 (f"{title if title != group else '':<{GROUP}}", "bold"),
                 (f"{label:<{NAME}.{NAME}}", "none"),
                 (f"{'!' if alert else '':<{MARK}}", f"bold {ORANGE}"),
-                *_numbers_of(state, name),
+                *_numbers_of(state, name, len(numbers)),
                 (f"  {out.sparkline(state.series[name].values(), spark):<{spark}}", SKY),
                 (f"  {alert.name}" if with_alerts and alert is not None else "", ORANGE),
             ]
@@ -208,8 +215,9 @@ def table_lines(state: State, width: int, room: int) -> list[Line]:
     return lines
 
 
-def _numbers_of(state: State, name: str) -> Line:
-    """The three numbers of a metric; after the end the last, the lowest and the highest."""
+def _numbers_of(state: State, name: str, most: int) -> Line:
+    """The numbers of a metric; after the end the last, the lowest and the highest, and where there
+    is room the mean and the standard deviation over the run."""
     series, best, metric = state.series[name], state.best.get(name), describe(name)
     score, decimals = ScoreText(state.threshold, best), metric.precision
     if name in BESTS:
@@ -221,8 +229,9 @@ def _numbers_of(state: State, name: str) -> Line:
     now = series.last
     assert now is not None  # a series is created with its first value
     if state.ended:
-        values = ((shown(now), "bold"), (shown(series.low), "none"), (shown(series.high), "none"))
-        return [(f"{text:>{NUMBER}}", style) for text, style in values]
+        values = (now, series.low, series.high, series.mean, series.std)[:most]
+        styles = ("bold", *["none"] * (most - 1))
+        return [(f"{shown(v):>{NUMBER}}", s) for v, s in zip(values, styles, strict=True)]
     at_best = best is not None and now == best and len(series.means) > 1
     star = "" if best is None else f"★ {shown(best)}"
     return [

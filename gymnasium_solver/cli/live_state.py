@@ -53,6 +53,7 @@ class Series:
         self.means: list[float] = []
         self.last: float | None = None
         self.low, self.high = math.inf, -math.inf
+        self.n, self.mean, self._squares = 0, 0.0, 0.0
         self._per_mean = 1
         self._sum = 0.0
         self._count = 0
@@ -60,6 +61,10 @@ class Series:
     def add(self, value: float) -> None:
         self.last = value
         self.low, self.high = min(self.low, value), max(self.high, value)
+        self.n += 1
+        before = value - self.mean
+        self.mean += before / self.n
+        self._squares += before * (value - self.mean)  # Welford
         self._sum += value
         self._count += 1
         if self._count < self._per_mean:
@@ -70,6 +75,10 @@ class Series:
             pairs = zip(self.means[::2], self.means[1::2], strict=True)
             self.means = [(a + b) / 2 for a, b in pairs]
             self._per_mean *= 2
+
+    @property
+    def std(self) -> float:
+        return math.sqrt(max(0.0, self._squares) / self.n) if self.n else math.nan
 
     def values(self) -> list[float]:
         """The means, followed by the latest value."""
@@ -124,6 +133,7 @@ class State:
     start_epoch: int = 0
     wall_before_s: float = 0.0
     """Training time before this process."""
+    folder_url: str = ""
     key_help: list[tuple[str, str]] = field(default_factory=list)
     """(key, what it does), if keys are read."""
     show_help: bool = False

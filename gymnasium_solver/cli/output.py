@@ -8,6 +8,8 @@ if not out.told_json(args, data):            # with --json the data, and nothing
 
 import json
 import math
+import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -72,6 +74,14 @@ class SafeConsole(Console):
         is_table = isinstance(thing, Table | PlainRows)
         text = thing if is_table or isinstance(thing, Text) else str(thing)
         self.print(text, style=style, soft_wrap=not is_table)
+
+
+def linked(style: str, url: str) -> str:
+    """The style with a link that terminals open by a click (OSC 8). Without one if the URL is not
+    of a safe form, or on the console of Linux, which shows such links as text."""
+    is_safe = re.fullmatch(r"(https?|file)://[!-~]+", url) and os.environ.get("TERM") != "linux"
+    own = "" if style == "none" else style
+    return f"{own} link {url}".strip() if is_safe else style
 
 
 def make_console(stderr: bool = False) -> SafeConsole:

@@ -11,7 +11,14 @@ from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.output import GREEN, GREY, ORANGE
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.printable import printable
-from gymnasium_solver.runs.query import RunSummary, get_alerts, get_config, get_run, test_score
+from gymnasium_solver.runs.query import (
+    RunSummary,
+    get_alerts,
+    get_config,
+    get_run,
+    test_score,
+    tracker_urls,
+)
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText, disagreement, next_steps, stopped, task_rows
 
@@ -19,6 +26,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.training.observer import EvalResult
 
 INDENT = 11  # of the text of a row
+COPIED = ("gsolve ", "https://")
 
 
 def score_text(run: RunSummary) -> ScoreText:
@@ -93,7 +101,7 @@ def result_rows(
         rows.append(("" if i else "alerts", text))
         if alert.is_active and alert.advice:
             rows.append(("", printable(f"  try {alert.advice}")))
-    return [*rows, ("folder", str(run.path))]
+    return [*rows, *tracker_urls(Run(Path(run.path))).items(), ("folder", str(run.path))]
 
 
 def next_rows(run: RunSummary, runs_dir: str | None = None) -> list[tuple[str, str]]:
@@ -118,7 +126,13 @@ def result(
 
 
 def _page(run: RunSummary, rows: Sequence[tuple[str, str]]) -> list[Text]:
-    body = [Text.assemble((f"  {key:<9}", GREY), text) for key, text in rows]
+    folder = Path(run.path).absolute().as_uri()
+    body = [
+        Text.assemble(
+            (f"  {key:<9}", GREY), (text, out.linked("", folder if key == "folder" else text))
+        )
+        for key, text in rows
+    ]
     return [Text(""), verdict(run), *body]
 
 
@@ -145,7 +159,7 @@ def hanging(line: Text, width: int) -> list[Text]:
     whole, so that they can be copied."""
     label, text = line[:INDENT], line[INDENT:]
     is_row = line.plain.startswith("  ")
-    is_copied = label.plain.strip() in ("folder", "next") or text.plain.startswith("gsolve ")
+    is_copied = label.plain.strip() in ("folder", "next") or text.plain.startswith(COPIED)
     if line.cell_len <= width or (is_row and is_copied):
         return [line]
     if not is_row:

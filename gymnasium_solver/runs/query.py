@@ -9,7 +9,9 @@ import.
 """
 
 import dataclasses
+import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.alerts.alert import AlertRecord, alert_from_event, records
 from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
-from gymnasium_solver.runs.files import read_bytes
+from gymnasium_solver.runs.files import read_bytes, read_json
 from gymnasium_solver.runs.jsonl import Tail, follow_jsonl, read_jsonl
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run, runs_root
@@ -59,6 +61,18 @@ def get_meta(ref: str | Run, root: Path | None = None) -> dict[str, Any]:
 def get_config(ref: str | Run, root: Path | None = None) -> dict[str, Any]:
     """The resolved config that the run was started with."""
     return read_config(_resolve(ref, root))
+
+
+def tracker_urls(run: Run) -> dict[str, str]:
+    """Where a run is shown by a tracker online, such as W&B, by the tracker's name."""
+    found = {}
+    for path in sorted((run.path / "trackers").glob("*.json")):
+        with suppress(RunError):
+            sink = read_json(path, "").get("sink")
+            url = sink.get("url") if isinstance(sink, dict) else None
+            if isinstance(url, str) and re.fullmatch(r"https?://[!-~]+", url):
+                found[path.stem] = url
+    return found
 
 
 def get_metrics(

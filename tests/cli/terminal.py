@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-CODES = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
+CODES = re.compile(r"\x1b(\[[?0-9;]*[a-zA-Z]|\]8;[^\x1b]*\x1b\\)")  # colours, cursor, links
 
 
 class Terminal:

@@ -33,7 +33,7 @@ from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.observer import Control, EvalResult, TrainInfo
 from gymnasium_solver.training.prepare import load_config
 
-CODES = re.compile(r"\x1b\[[?0-9;]*[a-zA-Z]")
+CODES = re.compile(r"\x1b(\[[?0-9;]*[a-zA-Z]|\]8;[^\x1b]*\x1b\\)")  # colours, cursor, links
 N_EPOCHS, TOTAL = 40, 40 * 256
 CONFIG = load_config("CartPole-v1:ppo", overrides={"max_env_steps": TOTAL, "seed": 7})
 INFO = TrainInfo(

@@ -12,9 +12,10 @@ from rich.console import Console, Group
 
 from docs.terminal_screen import Screen
 from gymnasium_solver.cli import display as display_module
-from gymnasium_solver.cli.dashboard import frame
+from gymnasium_solver.cli.dashboard import Dashboard, frame
 from gymnasium_solver.cli.display import Display, SteadyLive, pause_after
 from gymnasium_solver.cli.live_state import Pace, State
+from gymnasium_solver.cli.output import linked
 from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.training import activity as activity_module
 from gymnasium_solver.training.observer import Control, EvalResult
@@ -269,12 +270,29 @@ def test_a_run_that_has_ended_shows_what_was_and_no_time_left(now: list[float]) 
     now[0] += 4
     state.refresh()
     state.ended = True
-    text = text_of(state, height=None)
+    text = text_of(state, width=120, height=None)
     assert "2,560 / 20,000 · ended after 1.0 s · 2,560 steps/s · epoch 10" in text, "of training"
     assert "left" not in text
-    assert re.search(r"last +min +max  over the run", text)
-    assert re.search(r"train +ep_rew/mean +130\.0 +31\.0 +130\.0  ▁▂", text)
+    assert re.search(r"last +min +max +mean +std  over the run", text)
+    assert re.search(r"train +ep_rew/mean +130\.0 +31\.0 +130\.0 +80\.5 +31\.6  ▁▂", text)
     assert "message" not in text
+    assert re.search(r"last +min +max  over the run", text_of(state, width=100, height=None))
+
+
+def test_the_run_and_its_trackers_are_links_where_the_terminal_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    url = "https://wandb.example/ann/cartpole/runs/a1b2"
+    state = trained(3, folder_url="file:///runs/a%20b")
+    state.header = [*state.header, ("wandb", [url])]
+    file = io.StringIO()
+    Console(file=file, force_terminal=True, width=120, height=40).print(Dashboard(state))
+    links = re.findall(r"\x1b\]8;[^;]*;([^\x1b]+)\x1b", file.getvalue())
+    assert set(links) == {"file:///runs/a%20b", url}
+    assert linked("bold", "https://a.b/ x") == "bold", "no second word of a style"
+    monkeypatch.setenv("TERM", "linux")
+    assert linked("bold", url) == "bold"
 
 
 def test_remaining_time_is_of_what_is_left_also_after_a_resume(now: list[float]) -> None:

@@ -188,7 +188,7 @@ def test_a_checkpoint_gives_histograms_and_a_graph_once(tmp_path: Path) -> None:
     grow(run, 2, 0)
     weights = {f"{name}.weight": np.ones((4, 4), np.float32)
                for name in ("torso.0", "torso.2", "actor_head", "critic_head")}  # fmt: skip
-    moments = {
+    moments: dict[str, np.ndarray] = {
         "policy.mean": np.linspace(-1, 1, 50, dtype=np.float32),
         "policy.n_steps": np.ones(1),
     }
