@@ -20,6 +20,7 @@ from gymnasium_solver.errors import EnvBugError, EnvError, MissingError
 from gymnasium_solver.runs.machine import installed
 
 LONGEST = 300
+LONGEST_DETAILS = 2000
 _OURS = str(Path(__file__).parents[1])
 _GYMNASIUM = Path(gymnasium.__file__).parent
 # What calls an environment; the environments of Gymnasium itself are in its `envs`.
@@ -29,7 +30,7 @@ _CALLERS = (
     str(_GYMNASIUM / "envs" / "registration.py"),
     "<frozen",
 )
-_POOL_FILE = re.compile(r"\S+[/\\]site-packages[/\\](envpool\S+\.\w+)")
+_POOL_FILE = re.compile(r"[/\\](envpool\S+\.\w+)")
 # Packages that MuJoCo 4 breaks: their module, and a version of MuJoCo that they work with.
 NEEDS_MUJOCO_3 = {
     "gymnasium-robotics": ("gymnasium_robotics", "3.3.7"),
@@ -41,10 +42,10 @@ PACKAGES = ("minigrid",)
 
 def env_bug(happened: str, error: BaseException) -> EnvError:
     """The error to raise for an exception of an environment; `happened` opens the message."""
-    lacking = _POOL_FILE.search(str(error))  # some data files are in none of EnvPool's wheels
-    if lacking is not None and not Path(lacking[0]).exists():
+    lacking = _pool_file(error)  # some data files are in none of EnvPool's wheels
+    if lacking is not None:
         env_id = happened.partition(": ")[0]
-        lacks = f"{env_id}: the installed EnvPool does not bring its data file {lacking[1]}"
+        lacks = f"{env_id}: the installed EnvPool does not bring its data file {lacking}"
         return MissingError(f"{lacks}. Choose another environment.")
     frames = own_frames(error)
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
@@ -53,9 +54,40 @@ def env_bug(happened: str, error: BaseException) -> EnvError:
         return MissingError(text)
     if not frames:
         return EnvBugError(text, "")
-    lines = traceback.format_list(frames) + traceback.format_exception_only(error)
     header = "Traceback of the environment (most recent call last):\n"
-    return EnvBugError(text, header + "".join(lines).rstrip())
+    trace = "".join(traceback.format_list(frames))
+    return EnvBugError(text, f"{header}{trace}{_cut(_last_lines(error), LONGEST_DETAILS)}")
+
+
+def _pool_file(error: BaseException) -> str | None:
+    """The file of EnvPool's that an error names and that is not there. One pass over the text,
+    however long it is."""
+    for word in text_of(error).split():
+        head, folder, tail = word.partition("site-packages")
+        found = _POOL_FILE.match(tail) if folder else None
+        if found is not None and not Path(f"{head}{folder}{found[0]}").exists():
+            return found[1]
+    return None
+
+
+def text_of(error: BaseException) -> str:
+    """The text of an exception, also of one that cannot be printed."""
+    try:
+        return str(error)
+    except Exception as other:
+        return f"(its text cannot be made: {type(other).__name__})"
+
+
+def _last_lines(error: BaseException) -> str:
+    """The end of a traceback: the exception and its text."""
+    try:
+        return "".join(traceback.format_exception_only(error)).rstrip()
+    except Exception:
+        return f"{type(error).__name__}: {text_of(error)}"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
@@ -69,7 +101,7 @@ def own_frames(error: BaseException) -> list[traceback.FrameSummary]:
 
 def one_line(error: BaseException) -> str:
     """The kind and the text of an exception, on one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error)[: 10 * LONGEST].split())
     text = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -88,7 +120,7 @@ def mujoco_conflicts() -> dict[str, str]:
 
 def advice(error: BaseException) -> str:
     """What is known to help against an exception; "" if nothing is."""
-    if "display" in f"{type(error).__name__} {error}".lower():
+    if "display" in f"{type(error).__name__} {text_of(error)[:LONGEST_DETAILS]}".lower():
         return ". It needs a display: run it under xvfb-run; for pyglet set PYGLET_HEADLESS=1"
     if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES:
         return f". Install it: pip install {error.name}"

@@ -277,7 +277,7 @@ class Engine(VectorEnv):
             obs, info = self._reset(seed)
         except EnvError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise env_bug(f"{self.spec.env_id}: reset() raised", error) from error
         self._mask = self._masks.at_reset(info)
         self._last_info = info
@@ -296,7 +296,7 @@ class Engine(VectorEnv):
             obs, reward, terminated, truncated, info = self._step(actions, is_reset, n_reset)
         except EnvError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise env_bug(f"{self.spec.env_id}: step() raised", error) from error
         # New arrays each step, never changed once handed out.
         self._return = self._return + info.get(RAW_REWARD, reward)

@@ -1,5 +1,7 @@
 """An environment with one fault at a time, single and vectorised, and what its own code raises."""
 
+import multiprocessing
+import sys
 import time
 from typing import Any
 
@@ -8,6 +10,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 FAULTY = "GsolveTest/Faulty-v0"
+ENDS = ("terminated", "truncated", "info")  # the last three values of an answer
 SPACES: dict[str, gymnasium.spaces.Space[Any]] = {
     "box": gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32),
     "bytes": gymnasium.spaces.Box(0, 255, (3,), np.uint8),
@@ -63,6 +66,15 @@ class Faulty(gymnasium.Env[Any, int]):
                 time.sleep(60)
             if self.fault == "old":
                 return obs, reward, over, {}
+            if self.fault == "exit":
+                sys.exit(3)
+            if self.fault == "long":
+                raise ValueError("x" * 100_000)
+            if self.fault == "answer":
+                return self.value
+            if self.fault in ENDS:
+                ends = {"terminated": over, "truncated": False, "info": {}, self.fault: self.value}
+                return obs, reward, *ends.values()
             obs = filled(self.value, obs) if self.fault == "obs" else obs
             reward = filled(self.value, reward) if self.fault == "reward" else reward
         return obs, reward, over, False, {}
@@ -70,6 +82,8 @@ class Faulty(gymnasium.Env[Any, int]):
     def close(self) -> None:
         if self.fault == "close":
             fail("close")
+        if self.fault == "close_hangs" and multiprocessing.parent_process() is not None:
+            time.sleep(60)
 
     def _obs(self) -> Any:
         space = self.observation_space
@@ -103,8 +117,15 @@ class FaultyVector(gymnasium.vector.VectorEnv[Any, Any, Any]):
         if self.fault and self.steps == self.at:
             if self.fault == "step":
                 fail("step")
+            if self.fault == "exit":
+                sys.exit(3)
+            if self.fault == "answer":
+                return self.value
             obs = filled(self.value, obs) if self.fault == "obs" else obs
             reward = filled(self.value, reward) if self.fault == "reward" else reward
+            if self.fault in ENDS:
+                ends = {"terminated": flags, "truncated": flags, "info": {}, self.fault: self.value}
+                return obs, reward, *ends.values()
         return obs, reward, flags, flags.copy(), {}
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -15,7 +15,6 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.envs import env_bugs
 from gymnasium_solver.envs.env_findings import Finding, all_findings, examine, raw_findings
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError, MissingError, details_of
 from tests.envs.faulty import FAULTY, Faulty
 
@@ -23,7 +22,7 @@ MODES = ("sync", "async", "vector")
 ACTIONS = np.zeros(2, np.int64)
 
 
-def make(mode: str, **kwargs: Any) -> VectorEnv:
+def make(mode: str, **kwargs: Any) -> Any:
     return make_vector_env(FAULTY, 2, vectorization_mode=mode, env_kwargs=kwargs)
 
 
@@ -152,6 +151,126 @@ def test_an_env_that_hangs_in_a_process_of_its_own() -> None:
         env.step(ACTIONS)
     env.close()
     assert time.perf_counter() - started < 20  # it does not wait for what hangs
+
+
+LATE = 3  # the guards are off by then
+BAD_ANSWERS = [
+    ("terminated", "False", "returned terminated='False', expected true or false"),
+    ("terminated", None, "returned terminated=None"),
+    ("truncated", [], r"returned truncated=\[\]"),
+    ("terminated", 0.5, "returned terminated=0.5"),
+    ("reward", "7", "returned the reward '7', expected a number"),
+    ("reward", None, "returned the reward None"),
+    ("info", None, "returned info=None, expected a dict"),
+    ("info", [1], r"returned info=\[1\]"),
+    ("info", "", "returned info=''"),
+    ("obs", np.float32(1.0), r"returned .*has shape \(\), expected \(3,\)"),
+    ("obs", 0.5, r"returned .*has shape \(\), expected \(3,\)"),
+    ("obs", np.zeros((3, 1), np.float32), r"returned .*has shape \(3, 1\)"),
+    ("obs", np.array(["1", "2", "3"]), "returned .*expected numbers"),
+    ("obs", np.array([1.0, None, 2.0]), "returned .*has dtype object, expected numbers"),
+    ("obs", "123", "returned .*expected numbers"),
+    ("answer", (1, 2, 3, 4, 5, 6), r"step\(\) (returned 6 values, expected|must return) 5 values"),
+    ("answer", (1, 2, 3, 4), r"step\(\) (returned 4 values, expected|must return) 5 values"),
+    ("answer", None, r"step\(\) (returned a NoneType, expected|must return) 5 values"),
+    ("exit", None, r"step\(\) raised SystemExit: 3 \(.*faulty.py"),
+]
+
+
+@pytest.mark.parametrize("at", [1, LATE])
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(("fault", "value", "problem"), BAD_ANSWERS)
+def test_sync_refuses_a_wrong_answer_at_any_step(
+    fault: str, value: Any, problem: str, at: int, wrapped: bool
+) -> None:
+    limit = 50 if wrapped else None  # TimeLimit unpacks the answer before anybody else
+    env = make_vector_env(
+        FAULTY, 2, vectorization_mode="sync", max_episode_steps=limit,
+        env_kwargs={"fault": fault, "value": value, "at": at},
+    )  # fmt: skip
+    env.reset(1)
+    for _ in range(at - 1):
+        env.step(ACTIONS)
+    with pytest.raises(EnvError, match=f"{FAULTY}: env 0:? {problem}"):
+        env.step(ACTIONS)
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "value", "problem"),
+    [case for case in BAD_ANSWERS if case[0] in ("terminated", "info", "answer", "exit")],
+)
+def test_async_refuses_a_wrong_answer(fault: str, value: Any, problem: str) -> None:
+    with pytest.raises(EnvError, match=problem):
+        play("async", fault=fault, value=value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "value", "problem"),
+    [
+        ("obs", np.zeros((2, 4), np.float32), r"shape \(2, 4\), expected \(2, 3\)"),
+        ("obs", np.zeros((3, 3), np.float32), r"shape \(3, 3\), expected \(2, 3\)"),
+        ("obs", None, "expected numbers"),
+        ("info", None, r"info=None from step\(\), expected a dict"),
+        ("terminated", np.array([0.5, 1.0]), "terminated=.*expected true or false"),
+        ("terminated", np.array([np.nan, 1.0]), "terminated=.*expected true or false"),
+        ("terminated", True, r"terminated of shape \(\), expected \(2,\)"),
+        ("truncated", ["False", "True"], "truncated=.*expected true or false"),
+        ("reward", ["1", "2"], "the rewards .*expected numbers"),
+        ("answer", (1, 2, 3, 4), r"4 values from step\(\), expected 5 values"),
+        ("exit", None, r"step\(\) raised SystemExit: 3"),
+    ],
+)
+@pytest.mark.parametrize("at", [1, LATE])
+def test_batches_are_checked_at_any_step(fault: str, value: Any, problem: str, at: int) -> None:
+    with pytest.raises(EnvError, match=rf"^{FAULTY}: .*{problem}"):
+        play("vector", fault=fault, value=value, at=at)
+
+
+def test_a_batch_that_never_begins_an_episode() -> None:
+    env = make("vector", fault="terminated", value=np.ones(2, np.bool_), at=1)
+    env.reset(1)
+    env.step(ACTIONS)
+    env._vec.at = 2
+    with pytest.raises(EnvError, match="ends in the step that resets it"):
+        env.step(ACTIONS)
+    env.close()
+
+
+def test_any_error_between_send_and_receive_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    env: Any = make_vector_env(FAULTY, 2, vectorization_mode="async", timeout_s=20.0)
+    env.reset(1)
+
+    def fail_here(*_: Any) -> Any:
+        raise LookupError("in the parent")
+
+    monkeypatch.setattr(env._vec, "_add_info", fail_here)
+    started = time.perf_counter()
+    with pytest.raises(EnvError, match=r"answers of step\(\) cannot be read: LookupError: in the"):
+        env.step(ACTIONS)
+    env.close()
+    assert time.perf_counter() - started < 15
+    assert not any(process.is_alive() for process in env._vec.processes)
+
+
+def test_a_process_that_does_not_close_is_killed() -> None:
+    env: Any = make_vector_env(
+        FAULTY, 2, vectorization_mode="async", env_kwargs={"fault": "close_hangs"}, timeout_s=2.0
+    )
+    env.reset(1)
+    with pytest.warns(UserWarning, match=r"close\(\) of env 0, 1 did not end within 2 s"):
+        env.close()
+    assert not any(process.is_alive() for process in env._vec.processes)
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_long_text_of_an_error_costs_nothing_and_is_cut(mode: str) -> None:
+    started = time.process_time()
+    with pytest.raises(EnvError, match=r"step\(\) raised ValueError: xxx") as caught:
+        play(mode, fault="long")
+    assert time.process_time() - started < 5  # it was a minute and a half
+    assert len(str(caught.value)) < 1000
+    assert len(details_of(caught.value)) < 5000
 
 
 def test_an_env_whose_process_dies() -> None:

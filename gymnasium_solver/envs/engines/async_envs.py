@@ -9,8 +9,9 @@ import multiprocessing
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -60,6 +61,24 @@ class AsyncEnvs(AsyncVectorEnv):
             # copy=False: the buffer is copied once, by the engine, while it is cast.
             super().__init__(makers, autoreset_mode=AutoresetMode.NEXT_STEP, copy=False)
 
+    def _check_spaces(self) -> None:
+        """Whether the copies have the spaces of the first one; also waits for their
+        constructors."""
+        wanted = "same", self.single_observation_space, self.single_action_space
+
+        def send() -> None:
+            for pipe in self.parent_pipes:
+                pipe.send(("_check_spaces", wanted))
+
+        def wait(timeout: float | None) -> list[Any]:
+            if not self._poll_pipe_envs(timeout):
+                raise multiprocessing.TimeoutError
+            return [pipe.recv()[0] for pipe in self.parent_pipes]
+
+        for i, are_same in enumerate(self._ask("the constructor", send, wait)):
+            if not all(are_same):
+                raise EnvError(f"{self._env_id}: its copies differ in their spaces: env {i}")
+
     def reset(self, *, seed: Any = None, options: Any = None) -> Any:
         return self._ask(
             "reset()", lambda: self.reset_async(seed=seed, options=options), self.reset_wait
@@ -72,6 +91,8 @@ class AsyncEnvs(AsyncVectorEnv):
         try:
             send()
             return wait(timeout=self._timeout_s)
+        except EnvError:  # reported by the processes, which wait for the next call
+            raise
         except multiprocessing.TimeoutError as error:
             self._is_broken = True
             late = [str(i) for i, pipe in enumerate(self.parent_pipes) if not pipe.poll(0)]
@@ -83,6 +104,13 @@ class AsyncEnvs(AsyncVectorEnv):
         except (EOFError, ConnectionError) as error:
             self._is_broken = True
             raise self._dead(call) from error
+        except Exception as error:  # in this process, which reads the answers
+            self._is_broken = True
+            happened = f"{self._env_id}: the answers of {call} cannot be read:"
+            raise env_bug(happened, error) from error
+        except BaseException:
+            self._is_broken = True
+            raise
 
     def _dead(self, call: str) -> EnvError:
         """Which process ended, and how."""
@@ -103,7 +131,7 @@ class AsyncEnvs(AsyncVectorEnv):
         n_errors = self.num_envs - sum(successes)
         errors = {}
         for _ in range(n_errors):
-            index, _, error, trace = self.error_queue.get()
+            index, _, error, trace = self.error_queue.get(timeout=self._timeout_s)
             self.parent_pipes[index].close()
             self.parent_pipes[index] = None  # type: ignore[call-overload]  # as Gymnasium does
             if not isinstance(error, EnvError):  # outside of the guard: storing an observation
@@ -115,11 +143,34 @@ class AsyncEnvs(AsyncVectorEnv):
             raise errors[min(errors)]
 
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        if self._is_broken:  # a process that hangs would not answer, nor end when asked to
-            for process in self.processes:
-                process.kill()
-            terminate, self._state = True, AsyncState.DEFAULT
-        super().close_extras(timeout, terminate)
+        """Ask each process to close its env, and kill those that do not end in time."""
+        pipes = [pipe for pipe in self.parent_pipes if pipe is not None and not pipe.closed]
+        limit_s = self._timeout_s if timeout is None else timeout
+        if self._is_broken or terminate:  # what hangs would not answer, nor end when asked to
+            limit_s = 0.0
+        else:
+            for pipe in pipes:
+                with suppress(OSError):
+                    pipe.send(("close", None))
+        until_s = None if limit_s is None else time.perf_counter() + limit_s
+        late = [i for i, process in enumerate(self.processes) if not _ended(process, until_s)]
+        for i in late:
+            self.processes[i].kill()
+            self.processes[i].join()
+        for pipe in pipes:
+            pipe.close()
+        if late and not (self._is_broken or terminate):
+            warnings.warn(
+                f"{self._env_id}: close() of env {', '.join(map(str, late))} did not end within "
+                f"{limit_s:g} s (env_timeout_s); its process was killed.",
+                stacklevel=2,
+            )
+
+
+def _ended(process: Any, until_s: float | None) -> bool:
+    """Whether a process has ended by then."""
+    process.join(None if until_s is None else max(0.0, until_s - time.perf_counter()))
+    return process.exitcode is not None
 
 
 def _guarded(

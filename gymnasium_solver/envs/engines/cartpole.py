@@ -160,12 +160,16 @@ def compiled_cartpole(env: Any) -> CompiledCartPole | None:
     return CompiledCartPole(env, function)
 
 
-def compile_single(env: gymnasium.Env[Any, Any]) -> None:
+def compile_single(env: gymnasium.Env[Any, Any]) -> bool:
     """Let an env step in C, if it is Gymnasium's CartPole itself, with any wrappers, and there is a
-    compiler."""
+    compiler. Returns whether nothing else has a part in its steps."""
     inner = env.unwrapped
-    if type(inner) is CartPoleEnv and (function := _function()) is not None:
-        inner.step = CompiledPole(inner, function)  # type: ignore[method-assign]
+    if type(inner) is not CartPoleEnv or (function := _function()) is None:
+        return False
+    inner.step = CompiledPole(inner, function)  # type: ignore[method-assign]
+    while env is not inner and type(env).__module__.startswith("gymnasium."):
+        env = env.env  # type: ignore[attr-defined]
+    return env is inner
 
 
 @cache

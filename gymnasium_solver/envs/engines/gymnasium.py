@@ -20,9 +20,11 @@ from gymnasium.vector import AutoresetMode
 from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
 from gymnasium_solver.envs.engines.cartpole import ArrayStep
 from gymnasium_solver.envs.engines.single_envs import (
+    VALUES,
     DirectEnvs,
     Guard,
     adapted,
+    count_of,
     misfit,
     reward_number,
 )
@@ -44,6 +46,7 @@ from gymnasium_solver.spaces.observations import (
 )
 from gymnasium_solver.spaces.space_types import (
     Space,
+    choices,
     is_array,
     is_box,
     is_dict,
@@ -91,7 +94,7 @@ class GymnasiumEngine(Engine):
         super().__init__(n_envs, self._read.space, made.action, spec)
         self._to_vec = self._action_conversion(made.action, mode)
         self._is_fresh = mode == "sync" and is_array(self._read.space)
-        self._is_checked = False
+        self._is_batch = mode == "vector"
         self._render_mode = render_mode
         # An array env may be stepped with those of other seeds (lanes.py), or in C.
         self._step_native = ArrayStep(self._vec) if mode == "vector" else self._vec.step
@@ -122,58 +125,81 @@ class GymnasiumEngine(Engine):
     def _reset(self, seed: int) -> tuple[Obs, Info]:
         seeds = env_seeds(seed, self.n_envs)
         # Entry points take one seed for the whole batch.
-        obs, info = self._vec.reset(seed=seeds[0] if self.spec.engine == "vector" else seeds)
-        self._is_checked = False
-        self._check_batch(obs)
+        answer = self._vec.reset(seed=seeds[0] if self._is_batch else seeds)
+        obs, info = self._checked("reset()", answer, 2) if self._is_batch else answer
         return self._fresh(obs), info
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         given = actions if self._to_vec is None else self._to_vec(actions)
-        obs, reward, terminated, truncated, info = self._step_native(given)
-        if self._is_fresh:
-            return obs, reward, terminated, truncated, info
-        if not self._is_checked:
-            self._check_batch(obs)
-            self._is_checked = True
-        return (
-            self._fresh(obs),
-            self._rewards(reward),
-            np.array(terminated, np.bool_),
-            np.array(truncated, np.bool_),
-            info,
-        )
+        answer = self._step_native(given)
+        if not self._is_batch:  # single envs are checked one by one
+            obs, reward, terminated, truncated, info = answer
+            if self._is_fresh:
+                return obs, reward, terminated, truncated, info
+            return self._fresh(obs), np.array(reward, np.float32), terminated, truncated, info
+        obs, reward, terminated, truncated, info = self._checked("step()", answer, 5)
+        ends = self._flags("terminated", terminated), self._flags("truncated", truncated)
+        if n_reset and ((ends[0] | ends[1]) & is_reset).any():
+            raise self._wrong(
+                "an episode that ends in the step that resets it. NEXT_STEP autoreset returns the "
+                "first observation of the new episode there, with both flags false"
+            )
+        return self._fresh(obs), self._rewards(reward), *ends, info
 
     def _fresh(self, native: Any) -> Obs:
         """The delivered observation, copied: engines may reuse their buffers."""
         obs = self._read(native)
         return obs if self._is_fresh else map_obs(np.array, obs)
 
-    def _check_batch(self, native: Any) -> None:
-        """Check what a vectorised env returns: at a reset, and at the first step after it. Single
-        envs are checked one by one."""
-        if self.spec.engine != "vector":
-            return
-        space = self._read.space
-        obs = self._read(native)
-        for name, part in part_spaces(space).items():
-            seen = obs[name] if name else obs
-            if problem := misfit(part, seen, self.n_envs):
+    def _checked(self, call: str, answer: Any, n_values: int) -> Any:
+        """What a vectorised env returned; EnvError if it is not in the declared form."""
+        if not isinstance(answer, tuple) or len(answer) != n_values:
+            raise self._wrong(f"{count_of(answer)} from {call}, expected {VALUES[call]}")
+        if not isinstance(answer[-1], dict):
+            raise self._wrong(f"info={answer[-1]!r:.60} from {call}, expected a dict")
+        self._check_obs(answer[0])
+        return answer
+
+    def _check_obs(self, native: Any) -> None:
+        parts = part_spaces(self._read.space)
+        try:
+            obs: Any = self._read(native)
+            seen = {name: obs[name] if name else obs for name in parts}
+        except Exception as error:  # no array, or a part is missing
+            raise self._wrong(f"observations that cannot be read: {one_line(error)}") from error
+        for name, part in parts.items():
+            array, shape = seen[name], (self.n_envs, *(part.shape or ()))
+            is_usual = isinstance(array, np.ndarray) and array.dtype == part.dtype
+            if is_usual and array.shape == shape and not choices(part):
+                continue
+            if problem := misfit(part, array, self.n_envs):
                 what = f"observation part {name!r}" if name else "observations"
-                raise EnvError(
-                    f"{self.spec.env_id}: it returned {what} of {self.n_envs} envs that do not fit "
-                    f"{part}: the batch {problem}."
-                )
+                text = f"{what} of {self.n_envs} envs that do not fit {part}: the batch {problem}"
+                raise self._wrong(text)
 
     def _rewards(self, reward: Any) -> np.ndarray:
-        array = np.array(reward, np.float32)
-        if array.shape == (self.n_envs, 1):
-            return array[:, 0]
-        if array.shape != (self.n_envs,):
-            raise EnvError(
-                f"{self.spec.env_id}: it returned rewards of shape {array.shape}, expected "
-                f"({self.n_envs},): a number for each env."
+        array = np.asarray(reward)
+        if array.dtype.kind not in "fiub":
+            raise self._wrong(f"the rewards {reward!r:.60}, expected numbers")
+        if array.shape not in ((self.n_envs,), (self.n_envs, 1)):
+            raise self._wrong(
+                f"rewards of shape {array.shape}, expected ({self.n_envs},): a number for each env"
             )
-        return array
+        return array.reshape(self.n_envs).astype(np.float32)
+
+    def _flags(self, name: str, given: Any) -> np.ndarray:
+        """`terminated` or `truncated` as fresh bool[N]."""
+        flags = np.array(given)
+        if flags.shape != (self.n_envs,):
+            raise self._wrong(f"{name} of shape {flags.shape}, expected ({self.n_envs},)")
+        if flags.dtype != np.bool_:
+            if flags.dtype.kind not in "fiu" or not np.isin(flags, (0, 1)).all():
+                raise self._wrong(f"{name}={given!r:.60}, expected true or false for each env")
+            flags = flags.astype(np.bool_)
+        return flags
+
+    def _wrong(self, what: str) -> EnvError:
+        return EnvError(f"{self.spec.env_id}: it returned {what}.")
 
     def goal_functions(self) -> GoalFunctions:
         """The functions of another copy of the env: some change the goal in compute_terminated."""
@@ -293,6 +319,6 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> Made:
         return Made(AsyncEnvs(make_adapted, n_envs, env_id, request.timeout_s), action, notes)
     except EnvError:
         raise
-    except Exception as error:  # whatever constructors raise
+    except (Exception, SystemExit) as error:  # whatever constructors raise
         given = f" with {kwargs}" if kwargs else ""
         raise env_bug(f"{env_id} cannot be made by gymnasium ({mode}){given}:", error) from error

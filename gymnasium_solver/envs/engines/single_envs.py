@@ -10,9 +10,9 @@ real numbers do not: many environments exceed them a little, and networks read s
 
 `adapted` gives an env observations that are an array or a flat dict of arrays, and actions that are
 arrays. `DirectEnvs` steps adapted envs in this process: Gymnasium's SyncVectorEnv spends up to half
-of a small env's time on batching. What an env returns is checked where that is cheap: at every
-reset, at the first step, and at each step the numbers of discrete parts. `async` keeps the guard
-around each env; `DirectEnvs` asks it for an explanation when something fails later.
+of a small env's time on batching. `async` keeps the guard around each env. `DirectEnvs` steps the
+envs without it after the first step, but compares the type, the dtype and the shape of each answer
+with what the env usually returns, and asks the guard about anything else.
 """
 
 import warnings
@@ -25,7 +25,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from gymnasium_solver.envs.engines.cartpole import compile_single
-from gymnasium_solver.envs.env_bugs import env_bug, one_line, own_frames
+from gymnasium_solver.envs.env_bugs import env_bug, one_line, own_frames, text_of
 from gymnasium_solver.envs.suites.minigrid import MISSION_SPACE, encode_mission, is_mission
 from gymnasium_solver.envs.vector import Info, RawStep
 from gymnasium_solver.errors import EnvError
@@ -53,6 +53,10 @@ from gymnasium_solver.spaces.space_types import (
 )
 
 Answer = tuple[Any, float, bool, bool, dict[str, Any]]
+VALUES = {
+    "reset()": "2 values: observation, info",
+    "step()": "5 values: observation, reward, terminated, truncated, info",
+}
 
 
 class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -64,59 +68,64 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._space = env.observation_space
         self._parts = part_spaces(self._space)
         self._is_dict = is_dict(self._space)
-        self.is_exact = True
-        """Whether all answers so far could be stored as they are."""
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         try:
             answer = self.env.reset(seed=seed, options=options)
         except EnvError:
             raise
-        except Exception as error:
-            raise env_bug(f"{self._name}: reset() raised", error) from error
+        except (Exception, SystemExit) as error:
+            raise self.raised("reset()", error) from error
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise self._wrong(f"reset() returned {_count(answer)}, expected 2: observation, info")
-        return self._checked(answer[0]), answer[1]
+            raise self._wrong(f"reset() returned {count_of(answer)}, expected {VALUES['reset()']}")
+        return self.checked(answer[0]), self.checked_info(answer[1])
 
     def step(self, action: Any) -> Answer:
         try:
             answer = self.env.step(action)
         except EnvError:
             raise
-        except Exception as error:
-            raise env_bug(f"{self._name}: step() raised", error) from error
-        return self.checked_answer(answer)
-
-    def close(self) -> None:
-        try:
-            self.env.close()
-        except Exception as error:  # what was learnt is worth more than an orderly end
-            warnings.warn(f"{self._name}: close() raised {one_line(error)}", stacklevel=2)
-
-    def checked_answer(self, answer: Any) -> Answer:
-        """What step() returned, in the declared form; EnvError if it has none."""
+        except (Exception, SystemExit) as error:
+            raise self.raised("step()", error) from error
         if not isinstance(answer, tuple) or len(answer) != 5:
-            raise self._wrong(
-                f"step() returned {_count(answer)}, expected 5: observation, reward, terminated, "
-                "truncated, info"
-            )
+            raise self._wrong(f"step() returned {count_of(answer)}, expected {VALUES['step()']}")
         seen, reward, terminated, truncated, info = answer
         number = reward_number(reward)
         if number is None:
             raise self.no_reward(reward)
-        for name, flag in (("terminated", terminated), ("truncated", truncated)):
-            if reward_number(flag) is None:
-                raise self._wrong(f"returned {name}={str(flag)[:60]}, expected true or false")
-        return self._checked(seen), number, bool(terminated), bool(truncated), info
+        return (
+            self.checked(seen),
+            number,
+            self.flag("terminated", terminated),
+            self.flag("truncated", truncated),
+            self.checked_info(info),
+        )
 
-    def explain(self, answer: Any, error: Exception) -> EnvError:
-        """Why a step without checks failed: in the env's own code, or by what it returned."""
-        if not own_frames(error):
-            try:
-                self.checked_answer(answer)
-            except EnvError as wrong:
-                return wrong
-        return env_bug(f"{self._name}: step() raised", error)
+    def close(self) -> None:
+        try:
+            self.env.close()
+        except (Exception, SystemExit) as error:  # what was learnt is worth more than its end
+            warnings.warn(f"{self._name}: close() raised {one_line(error)}", stacklevel=2)
+
+    def raised(self, call: str, error: BaseException) -> EnvError:
+        """What to raise for an exception during a call of the env."""
+        if "unpack" in text_of(error)[:40] and not own_frames(error):  # in a wrapper around it
+            text = f"{call} must return {VALUES[call]} ({one_line(error)})"
+            return self._wrong(text)
+        return env_bug(f"{self._name}: {call} raised", error)
+
+    def flag(self, name: str, flag: Any) -> bool:
+        """`terminated` or `truncated` as a bool."""
+        if type(flag) in (bool, np.bool_):
+            return bool(flag)
+        if reward_number(flag) not in (0.0, 1.0):
+            raise self._wrong(f"returned {name}={flag!r:.60}, expected true or false")
+        return bool(flag)
+
+    def checked_info(self, info: Any) -> dict[str, Any]:
+        if not isinstance(info, dict):
+            raise self._wrong(f"returned info={info!r:.60}, expected a dict")
+        return info
 
     def no_reward(self, reward: Any) -> EnvError:
         return self._wrong(f"returned the reward {reward!r:.60}, expected a number")
@@ -136,21 +145,28 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
             return bool(0 <= seen - space.start < space.n)
         return False
 
-    def _checked(self, seen: Any) -> Any:
+    def checked(self, seen: Any) -> Any:
+        """An observation in the declared form; EnvError if it has none."""
         if self._is_usual(seen):
             return seen
-        if self._is_dict and not isinstance(seen, dict):
-            raise self._misfit(seen, "is not a dict")
-        obs = {}
-        for name, space in self._parts.items():
-            part = seen.get(name) if self._is_dict else seen
-            if problem := misfit(space, part):
-                raise self._misfit(part, problem, name)
-            if isinstance(part, list) or np.shape(part) != _shape_of(space):
-                self.is_exact = False
-                part = np.asarray(part).reshape(_shape_of(space))
-            obs[name] = part
+        obs = {name: self.checked_part(name, self.part_of(seen, name)) for name in self._parts}
         return obs if self._is_dict else obs[""]
+
+    def part_of(self, seen: Any, name: str) -> Any:
+        """A part of an observation; None if it has none of this name."""
+        if not self._is_dict:
+            return seen
+        if not isinstance(seen, dict):
+            raise self._misfit(seen, "is not a dict")
+        return seen.get(name)
+
+    def checked_part(self, name: str, part: Any) -> Any:
+        space = self._parts[name]
+        if problem := misfit(space, part):
+            raise self._misfit(part, problem, name)
+        if isinstance(part, list) or np.shape(part) != _shape_of(space):
+            return np.asarray(part).reshape(_shape_of(space))
+        return part
 
     def _misfit(self, value: Any, problem: str, part: str = "") -> EnvError:
         what = f"an observation part {part!r}" if part else "an observation"
@@ -162,7 +178,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         return EnvError(f"{self._name} {problem}.")
 
 
-def _count(answer: Any) -> str:
+def count_of(answer: Any) -> str:
     return f"{len(answer)} values" if isinstance(answer, tuple) else f"a {type(answer).__name__}"
 
 
@@ -187,7 +203,10 @@ def misfit(space: Space, value: Any, n_envs: int | None = None) -> str | None:
 
 def reward_number(reward: Any) -> float | None:
     """A reward as a number; an array with one element counts as its number."""
-    array = np.asarray(reward) if reward is not None else np.empty(0)
+    try:
+        array = np.asarray(reward) if reward is not None else np.empty(0)
+    except ValueError:  # rows of different lengths
+        return None
     return float(array.item()) if array.size == 1 and array.dtype.kind in "fiub" else None
 
 
@@ -259,6 +278,23 @@ def adapted(env: gymnasium.Env[Any, Any], env_id: str) -> gymnasium.Env[Any, Any
     return ArrayActions(env) if is_product(env.action_space) else env
 
 
+class _Usual:
+    """What a part of the observations of an env usually is. That is stored without a check."""
+
+    def __init__(self, space: Space, is_index: bool) -> None:
+        self.shape, self.dtype = _shape_of(space), space.dtype
+        self.size = self.shape[0] if len(self.shape) == 1 else 0
+        self._stored: Any = as_float32(space).dtype
+        is_real = self.shape == () and self.dtype is not None and self.dtype.kind == "f"
+        is_index = self.shape == () and is_index  # its range is checked for the batch
+        numbers = (float, np.float64, np.float32) * is_real + (int, np.int64) * is_index
+        self.numbers = frozenset(numbers)
+
+    def holds(self, dtype: np.dtype[Any]) -> bool:
+        """Whether all values of this dtype can be stored."""
+        return np.can_cast(dtype, self._stored, "same_kind" if self._stored.kind == "f" else "safe")
+
+
 class DirectEnvs(VectorEnv):
     """Adapted envs stepped one by one: what SyncVectorEnv gives, sooner, with float32 for float64.
 
@@ -288,6 +324,10 @@ class DirectEnvs(VectorEnv):
         ranges = {n: whole_range(part) for n, part in parts.items() if choices(part)}
         self._ranges = [(n, low, np.uint64(high - low)) for n, (low, high) in ranges.items()]
         self._is_over = [False] * self.num_envs
+        self._usual = {name: _Usual(part, name in ranges) for name, part in parts.items()}
+        self._first = _Usual(space, False) if self._is_dict else self._usual[""]
+        self._is_ours = False
+        """Whether all envs are Gymnasium's CartPole in C, whose answers need no check."""
 
     def _new_obs(self) -> Any:
         if self._is_dict:
@@ -304,53 +344,78 @@ class DirectEnvs(VectorEnv):
         return obs, info
 
     def step(self, actions: np.ndarray) -> RawStep:
+        """The usual answers are recognised here: calls of a guard are a tenth of a CartPole's
+        step, these lines a hundredth."""
         obs, info = self._new_obs(), Info()
         rewards: list[SupportsFloat] = [0.0] * self.num_envs
-        terminated, truncated = [False] * self.num_envs, [False] * self.num_envs
-        is_dict, answer = self._is_dict, None
+        flags = np.zeros((2, self.num_envs), np.bool_)
+        guards, is_over, usual, array = self._guards, self._is_over, self._first, np.ndarray
+        dtype, shape, size = usual.dtype, usual.shape, usual.size
+        is_ours, are_floats, i, seen = self._is_ours, True, 0, None
         try:
             for i, step in enumerate(self._steps):
-                if self._is_over[i]:
-                    seen, given = self._guards[i].reset()
-                    self._is_over[i] = False
+                if is_over[i]:
+                    seen, given = guards[i].reset()
+                    is_over[i] = False
                 else:
-                    answer = step(actions[i])
-                    seen, rewards[i], ended, cut, given = answer
-                    if ended or cut:
-                        terminated[i], truncated[i], self._is_over[i] = ended, cut, True
-                if is_dict:
+                    seen, reward, ended, cut, given = step(actions[i])
+                    rewards[i] = reward
+                    if reward.__class__ is not float:
+                        are_floats = False
+                    if ended is not False or cut is not False:
+                        flags[0, i] = ended = guards[i].flag("terminated", ended)
+                        flags[1, i] = cut = guards[i].flag("truncated", cut)
+                        is_over[i] = ended or cut
+                if is_ours or (
+                    seen.__class__ is array
+                    and seen.dtype is dtype
+                    and (len(seen) == size if size else seen.shape == shape)
+                ):
+                    obs[i] = seen
+                else:
                     self._put(obs, i, seen)
-                else:
-                    obs[i] = seen  # here and not in `_put`: calls are 3 % of a CartPole's step
-                if given:
-                    info = self._add_info(info, given, i)
+                if given or given.__class__ is not dict:
+                    info = self._add_info(info, guards[i].checked_info(given), i)
         except EnvError:
             raise
-        except Exception as error:
-            raise self._guards[i].explain(answer, error) from error
+        except (Exception, SystemExit) as error:
+            if seen is not None and not own_frames(error):  # it could not be stored
+                guards[i].checked(seen)
+            raise guards[i].raised("step()", error) from error
         if self._ranges:
             self._check_ranges(obs)
         if not self._is_checked:
             self._drop_guards()
-        flags = np.array([terminated, truncated], np.bool_)
-        return obs, self._numbers(rewards), flags[0], flags[1], info
+        return obs, self._numbers(rewards, are_floats), flags[0], flags[1], info
 
     def _put(self, obs: Any, i: int, seen: Any) -> None:
-        """Store what env i returned."""
+        """Store what env i returned, if it fits the space."""
         if not self._is_dict:
-            obs[i] = seen
+            obs[i] = self._fitting(i, "", self._first, seen)
             return
-        for name, part in obs.items():
-            part[i] = seen[name]
+        guard = self._guards[i]
+        for name, usual in self._usual.items():
+            obs[name][i] = self._fitting(i, name, usual, guard.part_of(seen, name))
+
+    def _fitting(self, i: int, name: str, usual: "_Usual", seen: Any) -> Any:
+        """A part of what env i returned, in the declared form."""
+        kind = type(seen)
+        if kind is np.ndarray and seen.dtype is usual.dtype and seen.shape == usual.shape:
+            return seen
+        if kind in usual.numbers:
+            return seen
+        fitting = self._guards[i].checked_part(name, seen)
+        if kind is np.ndarray and usual.holds(seen.dtype):
+            usual.dtype = seen.dtype  # what this env returns, though its space says otherwise
+        return fitting
 
     def _drop_guards(self) -> None:
-        """Step the envs themselves from now on, if what they return can be stored as it is."""
+        """Step the envs themselves from now on."""
         self._is_checked = True
         if is_preferred():
-            for env in self.envs:
-                compile_single(env)
-        pairs = zip(self.envs, self._guards, strict=True)
-        self._steps = [env.step if guard.is_exact else guard.step for env, guard in pairs]
+            are_ours = [compile_single(env) for env in self.envs]
+            self._is_ours = all(are_ours)
+        self._steps = [env.step for env in self.envs]
 
     def _check_ranges(self, obs: Any) -> None:
         for name, low, span in self._ranges:
@@ -361,14 +426,16 @@ class DirectEnvs(VectorEnv):
                 i = int(np.argwhere(~fits)[0][0])
                 raise self._guards[i].misfit(numbers[i], name)
 
-    def _numbers(self, rewards: list[Any]) -> np.ndarray:
+    def _numbers(self, rewards: list[Any], are_floats: bool) -> np.ndarray:
         """The rewards as float32[N]; an array with one element counts as its number."""
+        if are_floats:
+            return np.array(rewards, np.float32)
         try:
-            numbers = np.array(rewards, np.float32)
-        except (ValueError, TypeError):  # some are numbers, others arrays
-            numbers = np.empty(0, np.float32)
-        if numbers.shape == (self.num_envs,):
-            return numbers
+            numbers = np.array(rewards)
+        except ValueError:  # some are numbers, others arrays
+            numbers = np.empty(0)
+        if numbers.shape == (self.num_envs,) and numbers.dtype.kind in "fiub":
+            return numbers.astype(np.float32)
         for i, reward in enumerate(rewards):
             if reward_number(reward) is None:
                 raise self._guards[i].no_reward(reward)
