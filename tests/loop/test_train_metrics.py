@@ -283,7 +283,7 @@ def test_an_update_is_split_into_its_parts(
 def test_operators_of_some_epochs_are_traced(
     make_config: Callable[..., Config], weight_hash: Callable[..., str], epochs: Any, wanted: bool
 ) -> None:
-    plain = make_config("ppo", "CartPole-v1", max_epochs=4, compile=False, perf="fast")
+    plain: Any = make_config("ppo", "CartPole-v1", max_epochs=4, compile=False, perf="fast")
     heard = Notes()
     traced = plain.replace(profile="kineto", profile_epochs=epochs)
     run = loop.train(traced, runs_root=Path("traced"), observers=[heard])

@@ -10,7 +10,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -219,13 +219,17 @@ def torch_file(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Wr
     data = buffer.getvalue()
     runs = TorchPolicy(data, policy)
     largest = check_same(policy, runs, observed)
-    taken = dict(zip(policy.input_names, inputs, strict=True))
-    given = dict(zip(policy.output_names, runs.program(*inputs), strict=True))
-    described = [
-        {name: f"{value.dtype} {['batch', *value.shape[1:]]}" for name, value in side.items()}
-        for side in (taken, given)
-    ]
-    return data, largest, *described
+    return (
+        data,
+        largest,
+        _described(policy.input_names, inputs),
+        _described(policy.output_names, runs.program(*inputs)),
+    )
+
+
+def _described(names: Sequence[str], values: Sequence[torch.Tensor]) -> dict[str, str]:
+    pairs = zip(names, values, strict=True)
+    return {name: f"{value.dtype} {['batch', *value.shape[1:]]}" for name, value in pairs}
 
 
 class TorchPolicy:
