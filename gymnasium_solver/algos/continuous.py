@@ -9,8 +9,9 @@ schedule. Its gradient is taken with respect to log alpha, as in most implementa
 uses alpha, which only changes the step size.
 """
 
+import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,7 +25,8 @@ from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
-from gymnasium_solver.spaces.actions import mask_tensor
+from gymnasium_solver.spaces.action_dists import require_bounded_box
+from gymnasium_solver.spaces.actions import DiscreteActions, mask_tensor
 
 # Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.
 KEEPS = {"gaussian": 0.0, "ou": 0.85}
@@ -56,6 +58,27 @@ def build_networks(
         generator=learner.generator,
         **shape,
     ).to(learner.device)
+
+
+def build_soft_networks(learner: Any, **more: Any) -> ActorCritics:
+    """The networks of a soft actor-critic, for Box or Discrete actions. Sets `n_actions` (0 for a
+    Box), `width` (of an action, or the number of actions) and `reads_masks` of the learner."""
+    cfg, actions = learner.config, learner.actions
+    n_actions = actions.n if isinstance(actions, DiscreteActions) else 0
+    if not n_actions:
+        needs = "Box or Discrete actions"
+        require_bounded_box(learner.action_space, cfg.algo_id, cfg.env_id, needs)
+    learner.n_actions, learner.reads_masks = n_actions, bool(n_actions)
+    learner.width = n_actions or actions.shape[0]
+    return build_networks(
+        learner,
+        n_actor_outputs=n_actions or 2 * learner.width,
+        n_critics=cfg.n_critics,
+        n_critic_actions=0 if n_actions else learner.width,
+        n_values=n_actions,
+        alpha=cfg.first_alpha(is_discrete=bool(n_actions)),
+        **more,
+    )
 
 
 def soft_policy(learner: ReplayLearner, sde_sample_freq: int = -1) -> SoftPolicy:
@@ -119,6 +142,16 @@ def learn_alpha(
     return {"opt/loss/alpha": loss}
 
 
+def target_entropy(learner: Any, hp: Hp, mask: Tensor | None) -> float | Tensor:
+    """The entropy that a learnt temperature holds the policy at."""
+    if "target_entropy" in hp:
+        return hp["target_entropy"]
+    if not learner.n_actions:
+        return -float(learner.width)
+    largest = math.log(learner.n_actions) if mask is None else mask.sum(1).log().mean()
+    return hp["target_entropy_ratio"] * largest
+
+
 def actor_turn(learner: ReplayLearner) -> bool:
     """Whether the next step trains the actor too: every `policy_delay` steps of the critics."""
     cfg: Any = learner.config
@@ -153,3 +186,29 @@ def deterministic_actor_loss(net: ActorCritics, obs: TensorObs) -> Tensor:
     """Minus the first critic's value of the actor's action."""
     x = net.encoder(obs)
     return -net.head.value(net.critic.first(x, torch.tanh(net.actor(x)))).mean()
+
+
+# -- soft actor-critics with discrete actions: expectations over actions are exact ---------------
+
+
+class ActorBatch(NamedTuple):
+    """Input of the actor's loss."""
+
+    obs: Any  # tree of tensors [B, ...]
+    mask: Tensor | None = None  # legal actions [B, A], if the env provides masks
+    noise: Tensor | None = None  # standard normal [B, A], for Box actions
+
+
+def legal_log_probs(logits: Tensor, mask: Tensor | None) -> Tensor:
+    return torch.log_softmax(mask_tensor(logits, mask), dim=1)
+
+
+def soft_value(log_probs: Tensor, q: Tensor, alpha: Tensor) -> Tensor:
+    """Soft state value [B] from log-probabilities and Q-values [B, A]."""
+    return (log_probs.exp() * (q - alpha * log_probs)).sum(1)
+
+
+def of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
+    """The outputs [n, B], or [n, B, K], of critics [n, B, A] or [n, B, A, K] for actions [B]."""
+    index = actions.view(1, -1, 1, *[1] * (outputs.ndim - 3))
+    return outputs.gather(2, index.expand(len(outputs), -1, 1, *outputs.shape[3:])).squeeze(2)

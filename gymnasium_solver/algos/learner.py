@@ -111,6 +111,8 @@ class Learner:
             for mark in marks_of(info)
             if name in self.schedules
         }
+        for value in self.schedules.values():
+            value.at(0, 1)  # a class of torch that does not exist is refused here
         self._written_config = config
         self._changing = list(marks)
         self._whole = [name for name, mark in marks.items() if mark.whole]

@@ -130,10 +130,11 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
                 "critic_head: c51 projects the distribution of the next state, but the returns of "
                 "a rollout are numbers: use two_hot or hl_gauss"
             )
-        if getattr(cfg, "normalize_values", False) or cfg.output_dims or cfg.heads_by is not None:
+        others = ("normalize_values", "clip_range_vf", "output_dims", "heads_by")
+        given = [name for name in others if getattr(cfg, name, None)]
+        if given:
             raise ConfigError(
-                f"critic_head: {cfg.critic_head} does not work with normalize_values, output_dims "
-                "or heads_by; remove one of them"
+                f"critic_head: {cfg.critic_head} does not work with {given[0]}; remove one of them"
             )
         head = critic_head(cfg.critic_head, **cfg.head_settings).to(learner.device)
     net = ActorCritic(

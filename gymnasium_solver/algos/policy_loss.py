@@ -99,7 +99,7 @@ def policy_gradient_loss(
 def critic_losses(net: ActorCritic, outputs: Tensor, batch: Batch) -> Tensor:
     """The losses [B] of the critic's outputs, from the returns of the batch."""
     returns = flat(batch.returns, batch)
-    if net.head.n_outputs == 1:
+    if net.value_scale is not None:
         return (net.value_of(outputs) - returns).square()
     return net.head.loss(outputs, net.head.known(returns))[0]
 

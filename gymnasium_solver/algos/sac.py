@@ -17,9 +17,8 @@ of them. Differences from common implementations:
   stored in the replay buffer.
 """
 
-import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -28,15 +27,20 @@ from gymnasium_solver.algos.configs.sac import SACConfig
 from gymnasium_solver.algos.continuous import (
     ACTOR_METRICS,
     CRITIC_METRICS,
+    ActorBatch,
     actor_turn,
     add_alpha,
     alpha_of,
-    build_networks,
+    build_soft_networks,
     learn_alpha,
+    legal_log_probs,
     next_values,
+    of_actions,
     renamed,
     soft_policy,
+    soft_value,
     taken_values,
+    target_entropy,
 )
 from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.data.replay import ReplayBatch
@@ -45,17 +49,7 @@ from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.policies.continuous import SoftPolicy
-from gymnasium_solver.spaces.action_dists import require_bounded_box
-from gymnasium_solver.spaces.actions import DiscreteActions, mask_tensor
-
-
-class ActorBatch(NamedTuple):
-    """Input of the actor's loss."""
-
-    obs: Any  # tree of tensors [B, ...]
-    mask: Tensor | None = None  # legal actions [B, A], if the env provides masks
-    noise: Tensor | None = None  # standard normal [B, A], for Box actions
-
+from gymnasium_solver.spaces.actions import DiscreteActions
 
 # -- Box actions ----------------------------------------------------------------------------------
 
@@ -87,15 +81,6 @@ def actor_loss(
 # -- discrete actions -----------------------------------------------------------------------------
 
 
-def legal_log_probs(logits: Tensor, mask: Tensor | None) -> Tensor:
-    return torch.log_softmax(mask_tensor(logits, mask), dim=1)
-
-
-def soft_value(log_probs: Tensor, q: Tensor, alpha: Tensor) -> Tensor:
-    """Soft state value [B] from log-probabilities and Q-values [B, A]."""
-    return (log_probs.exp() * (q - alpha * log_probs)).sum(1)
-
-
 def discrete_critic_loss(
     net: ActorCritics, target: Critics, batch: ReplayBatch, alpha: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,9 +91,7 @@ def discrete_critic_loss(
         next_value = soft_value(log_probs, lowest, alpha)
         wanted = net.head.known(batch.reward + batch.discount * next_value)
     outputs = net.critic(net.encoder(batch.obs))  # [n, B, A], or [n, B, A, K]
-    index = batch.actions.view(1, -1, 1, *[1] * (outputs.ndim - 3))
-    index = index.expand(len(outputs), -1, 1, *outputs.shape[3:])
-    return net.head.critics_loss(outputs.gather(2, index).squeeze(2), wanted, batch.weight)
+    return net.head.critics_loss(of_actions(outputs, batch.actions), wanted, batch.weight)
 
 
 def discrete_actor_loss(
@@ -136,23 +119,15 @@ class SAC(ReplayLearner):
     config: SACConfig
     net: ActorCritics
     policy: SoftPolicy
+    n_actions: int
+    width: int
 
     def build(self) -> None:
-        cfg, actions = self.config, self.actions
-        self.n_actions = actions.n if isinstance(actions, DiscreteActions) else 0
-        if self.n_actions and cfg.sde:
+        cfg = self.config
+        if cfg.sde and isinstance(self.actions, DiscreteActions):
             raise ConfigError(f"sde: needs real-valued actions (a Box), not {self.action_space}")
-        if not self.n_actions:
-            require_bounded_box(self.action_space, "sac", cfg.env_id, "Box or Discrete actions")
-        self.width = self.n_actions or actions.shape[0]
-        self.reads_masks = bool(self.n_actions)
-        self.net = build_networks(
+        self.net = build_soft_networks(
             self,
-            n_actor_outputs=self.n_actions or 2 * self.width,
-            n_critics=cfg.n_critics,
-            n_critic_actions=0 if self.n_actions else self.width,
-            n_values=self.n_actions,
-            alpha=cfg.first_alpha(is_discrete=bool(self.n_actions)),
             critic_norm="spectral" if cfg.spectral_norm else None,
             sde_log_std_init=cfg.sde_log_std_init if cfg.sde else None,
         )
@@ -210,7 +185,7 @@ class SAC(ReplayLearner):
         found = self.actor(batch, numbers, hp["policy_lr"]).last()
         metrics = {**renamed(found, ACTOR_METRICS), "opt/policy/alpha": alpha}
         if self.alpha is not None:
-            gap = found["entropy"] - self._target_entropy(hp, batch.mask)
+            gap = found["entropy"] - target_entropy(self, hp, batch.mask)
             metrics |= learn_alpha(self, self.alpha, self.critic, gap, hp)
         return metrics
 
@@ -226,11 +201,3 @@ class SAC(ReplayLearner):
         if self.n_actions or self.config.sde:
             return None
         return self.normal_noise(len(batch.reward), self.width)
-
-    def _target_entropy(self, hp: Hp, mask: Tensor | None) -> float | Tensor:
-        if "target_entropy" in hp:
-            return hp["target_entropy"]
-        if not self.n_actions:
-            return -float(self.width)
-        largest = math.log(self.n_actions) if mask is None else mask.sum(1).log().mean()
-        return hp["target_entropy_ratio"] * largest

@@ -295,11 +295,15 @@ class SdeFields(Fields):
         return self
 
 
+CriticHeadKind = Literal["scalar", "symlog", "two_hot", "c51", "hl_gauss", "quantile"]
+
+
 class ValueHeadFields(Fields):
     title = "critic head"
 
-    critic_head: Literal["scalar", "two_hot", "c51", "hl_gauss", "quantile"] = "scalar"
-    """What the outputs of a critic mean. scalar: the value. A distribution on `n_atoms` atoms
+    critic_head: CriticHeadKind = "scalar"
+    """What the outputs of a critic mean. scalar: the value. symlog: the value squashed to sign(v)
+    log(1 + |v|), for returns of very different sizes. A distribution on `n_atoms` atoms
     between `v_min` and `v_max`, fitted by cross-entropy: two_hot (to the value, split between two
     atoms), hl_gauss (to a normal distribution around it), c51 (to the projected distribution of the
     next state). quantile: `n_atoms` quantiles of the return."""
@@ -318,7 +322,7 @@ class ValueHeadFields(Fields):
         return self
 
     @property
-    def resolved_head(self) -> Literal["scalar", "two_hot", "c51", "hl_gauss", "quantile"]:
+    def resolved_head(self) -> CriticHeadKind:
         return self.critic_head
 
     @property
@@ -342,7 +346,8 @@ class ActorCriticFields(ValueHeadFields, SdeFields, RecurrentFields):
     action_dist: ActionDist = "auto"
     """Distribution of actions. Real-valued (Box): gaussian (the same deviation in all states),
     gaussian_state (learnt per state), squashed (the latter through tanh into the bounds), beta (on
-    the bounds), multivariate (correlated). Discrete: categorical, gumbel (relaxed one-hot). auto:
+    the bounds), multivariate (correlated), lognormal (above the lower bound), gumbel (a longer tail
+    upwards). Discrete: categorical, gumbel (relaxed one-hot), argmax (always the likeliest). auto:
     gaussian, categorical, or one per choice or bit."""
     gumbel_temperature: Annotated[Float, Field(gt=0)] = 1.0
     """Temperature of gumbel: lower is closer to one-hot."""

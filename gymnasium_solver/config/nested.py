@@ -22,7 +22,7 @@ from pydantic import (
 from gymnasium_solver.config.blocks import Fields
 from gymnasium_solver.config.explain import explain
 from gymnasium_solver.config.marks import live
-from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule
+from gymnasium_solver.config.schedule import PLATEAU, NonNegativeSchedule, Schedule
 from gymnasium_solver.config.types import Block, Count, Float, HiddenDims, NonNegativeInt, whole
 from gymnasium_solver.suggest import did_you_mean
 
@@ -398,6 +398,34 @@ def _as_rule(plateau: Mapping[str, Any]) -> dict[str, Any]:
             )
         changes.append({str(name): amount if operation == "set" else {operation: amount, **left}})
     return {"max_times": None, **rule, "change": changes, "revert_on_worse": reverts}
+
+
+_PLATEAU_KEYS = {"factor": 0.1, "patience": 10, "mode": "max", "threshold": 0.0, "cooldown": 0}
+
+
+def plateau_rule(name: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """The start value and the intervention that torch's ReduceLROnPlateau means for a field: it
+    multiplies by `factor` when the metric has not improved more than `patience` times."""
+    unknown = [str(key) for key in given if key not in ("schedule", "start", "options")]
+    options = given.get("options", {})
+    if unknown or "start" not in given or not isinstance(options, Mapping):
+        raise ValueError(f"{name}: {PLATEAU} takes start and options")
+    other = [str(key) for key in options if key not in (*_PLATEAU_KEYS, "metric", "min_lr")]
+    if other:
+        takes = ", ".join((*_PLATEAU_KEYS, "metric", "min_lr"))
+        raise ValueError(f"{name}: {PLATEAU} has no {', '.join(other)} here; it takes {takes}")
+    o = {**_PLATEAU_KEYS, **options}
+    patience = o["patience"] + 1 if isinstance(o["patience"], int) else o["patience"]
+    rule = {
+        "name": f"{name} on a plateau",
+        "patience": patience,
+        "mode": o["mode"],
+        "min_delta": o["threshold"],
+        "cooldown": o["cooldown"],
+        "max_times": None,
+        "change": {name: {"multiply": o["factor"], "min": o.get("min_lr", 0.0)}},
+    }
+    return given["start"], rule | ({"metric": o["metric"]} if "metric" in o else {})
 
 
 def _intervention(value: Any) -> list[Intervention]:

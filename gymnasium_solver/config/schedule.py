@@ -8,10 +8,12 @@ Any field that an algorithm reads once per update may be written as
     gamma: {start: 0.9, end: 0.99, schedule: polynomial, power: 2}
     policy_lr: {start: 0.001, end: 0.0001, schedule: cosine, from: 0.2, to: 80000, warmup: 0.05}
     ent_coef: {schedule: piecewise, points: [[0, 0.01], [0.5, 0.001], [1.0, 0.0]]}
+    policy_lr: {schedule: StepLR, start: 0.001, options: {step_size: 300, gamma: 0.5}}
 
 `from`, `to`, `warmup`, `every` and the position of a point are places in the run: a number up to 1
 is a fraction of the budget, a larger one is a count of env steps. With `warmup` the value first
-rises linearly from 0 to `start`; the schedule itself begins after that.
+rises linearly from 0 to `start`; the schedule itself begins after that. A class of
+torch.optim.lr_scheduler takes a step after each `every`, by default 1,000 in a run.
 
 The trainer asks `schedule.at(env_steps, total_env_steps)`; config fields are declared as
 
@@ -20,11 +22,13 @@ The trainer asks `schedule.at(env_steps, total_env_steps)`; config fields are de
     gamma: Annotated[float, changing(ge=0, le=1)] = 0.99    a number, unless it is a schedule
 """
 
+import inspect
 import math
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -32,6 +36,8 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
 from gymnasium_solver.config.marks import all_marks
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.suggest import did_you_mean
 
 _LINEAR_TEXT = re.compile(r"lin_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?)")
 
@@ -233,8 +239,13 @@ def _number(name: str, value: Any) -> float:
 
 def _from_mapping(given: Mapping[Any, Any]) -> Schedule:
     shape = given.get("schedule", "piecewise" if "points" in given else "linear")
+    if isinstance(shape, str) and shape[:1].isupper():
+        return _torch_schedule(shape, given)
     if not isinstance(shape, str) or shape not in _NEEDS:
-        raise ValueError(f"`schedule` must be one of {', '.join(_NEEDS)}, not {shape!r}")
+        raise ValueError(
+            f"`schedule` must be one of {', '.join(_NEEDS)}, not {shape!r}; or a class of "
+            "torch.optim.lr_scheduler, such as StepLR"
+        )
     needed = _NEEDS[shape]
     known = (*needed, *_MAY_HAVE.get(shape, _SPAN), "schedule")
     unknown = [str(key) for key in given if key not in known]
@@ -300,6 +311,134 @@ def _check_numbers(schedule: Schedule) -> None:
             )
 
 
+# -- schedulers of torch ------------------------------------------------------------------------
+
+PLATEAU = "ReduceLROnPlateau"  # needs a metric: read as an intervention (nested.py)
+_TORCH_STEPS = 0.001  # `every`, if it is not given: 1,000 steps in a run
+_MOST_TORCH_STEPS = 1_000_000
+_TORCH_KEYS = ("start", "options", "every", "schedule")
+# Counts of steps that a class needs: all of the run, if they are not given.
+_WHOLE_RUN = ("total_steps", "T_max")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TorchSchedule(Schedule):
+    """A class of torch.optim.lr_scheduler, as a function of the env steps: its values are computed
+    for a whole run, so there is no state to save."""
+
+    options: tuple[tuple[str, Any], ...] = ()
+
+    def at(self, env_steps: float, total_env_steps: float) -> float:
+        every = max(_place(self.every, total_env_steps), 1e-9)
+        n_steps = max(math.ceil(total_env_steps / every - 1e-9), 1)
+        if n_steps > _MOST_TORCH_STEPS:
+            raise ConfigError(
+                f"{self.shape}: every {self.every:g} means {n_steps:,} steps in this run, the most is "
+                f"{_MOST_TORCH_STEPS:,}; raise `every`"
+            )
+        done = math.floor(env_steps / every + 1e-9)
+        return _torch_values(self.shape, self.start, self.options, n_steps)[min(done, n_steps)]
+
+    @property
+    def is_constant(self) -> bool:
+        return False
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return (self.start,)
+
+    def scaled(self, factor: float, plus: float = 0.0) -> "Schedule":
+        raise ValueError(f"it follows torch's {self.shape}, which cannot be multiplied or added to")
+
+    def check(self, total_env_steps: float) -> None:
+        """Nothing to check: it has no places but `every`."""
+
+    def dump(self) -> dict[str, Any]:
+        written: dict[str, Any] = {"schedule": self.shape, "start": self.start}
+        if self.options:
+            written["options"] = {name: _listed(value) for name, value in self.options}
+        return written | ({} if self.every == _TORCH_STEPS else {"every": self.every})
+
+    def __str__(self) -> str:
+        return f"{self.start:g} by {self.shape}"
+
+
+def _torch_schedule(shape: str, given: Mapping[Any, Any]) -> TorchSchedule:
+    unknown = [str(key) for key in given if key not in _TORCH_KEYS]
+    if unknown or "start" not in given:
+        what = f"has no {', '.join(unknown)}" if unknown else "needs start"
+        raise ValueError(
+            f"a schedule by torch's {shape} {what}; it takes start, options, and every"
+        )
+    if shape == PLATEAU:
+        raise ValueError(f"{PLATEAU} watches a metric: it works for whole fields of a config only")
+    options = given.get("options", {})
+    if not isinstance(options, Mapping):
+        raise ValueError(f"`options` must be a mapping of arguments of {shape}, not {options!r}")
+    every = _number("every", given.get("every", _TORCH_STEPS))
+    if every <= 0:
+        raise ValueError(f"`every` must be above 0, not {every:g}")
+    frozen = tuple((str(name), _hashable(value)) for name, value in options.items())
+    start = _number("start", given["start"])
+    return TorchSchedule(shape=shape, start=start, end=start, every=every, options=frozen)
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return tuple(_hashable(item) for item in value)
+    if not isinstance(value, str | int | float | None):
+        raise ValueError(f"`options`: expected numbers, texts and lists, not {value!r}")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return [_listed(item) for item in value] if isinstance(value, tuple) else value
+
+
+@cache
+def _torch_values(
+    name: str, start: float, options: tuple[tuple[str, Any], ...], n_steps: int
+) -> list[float]:
+    """The learning rates of a scheduler of torch after 0, 1, ... n_steps steps."""
+    import torch
+
+    kind = _torch_class(name)
+    takes = inspect.signature(kind).parameters
+    given = {key: _listed(value) for key, value in options}
+    given |= {key: n_steps for key in _WHOLE_RUN if key in takes and key not in given}
+    dummy = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=start, momentum=0.9)
+    values = []
+    try:
+        scheduler = kind(dummy, **given)
+        dummy.step()  # or torch warns
+        for step in range(n_steps + 1):
+            values.append(float(dummy.param_groups[0]["lr"]))
+            if step + 1 < n_steps:  # OneCycleLR cannot take one more
+                scheduler.step()
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise ConfigError(f"schedule: torch's {name}: {error}") from None
+    if not all(math.isfinite(value) for value in values):
+        raise ConfigError(f"schedule: torch's {name} is not finite with these options")
+    return values
+
+
+def _torch_class(name: str) -> Any:
+    """The class of torch.optim.lr_scheduler; ConfigError if there is none that fits."""
+    from torch.optim import lr_scheduler
+
+    known = {
+        key: value
+        for key, value in vars(lr_scheduler).items()
+        if isinstance(value, type) and issubclass(value, lr_scheduler.LRScheduler)
+        and not {"lr_lambda", "schedulers"} & set(inspect.signature(value).parameters)
+        and key not in ("LRScheduler", "_LRScheduler", PLATEAU)
+    }  # fmt: skip
+    if name not in known:
+        hint = did_you_mean(name, known) or f"Known: {', '.join(sorted(known))}."
+        raise ConfigError(f"schedule: torch has no scheduler {name!r} without functions. {hint}")
+    return known[name]
+
+
 @dataclass(frozen=True, kw_only=True)
 class scheduled:  # lower case: it is used like a function, Annotated[Schedule, scheduled(ge=0)]
     """Makes a field accept any form of a schedule, with all its values within bounds."""
@@ -343,7 +482,7 @@ class scheduled:  # lower case: it is used like a function, Annotated[Schedule, 
     ) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(
             self.validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(Schedule.dump),
+            serialization=core_schema.plain_serializer_function_ser_schema(_dump_number),
         )
 
     def __get_pydantic_json_schema__(
@@ -367,7 +506,8 @@ class scheduled:  # lower case: it is used like a function, Annotated[Schedule, 
                     "properties": {
                         "start": number,
                         "end": number,
-                        "schedule": {"enum": list(_NEEDS)},
+                        "schedule": {"anyOf": [{"enum": list(_NEEDS)}, {"pattern": "^[A-Z]"}]},
+                        "options": {"type": "object"},
                         **dict.fromkeys((*_SPAN, "every"), place),
                         "rate": {"type": "number", "exclusiveMinimum": 0},
                         "cycles": {"type": "number", "exclusiveMinimum": 0},

@@ -46,8 +46,13 @@ from gymnasium_solver.config.learner_blocks import (
     SdeFields,
     ValueHeadFields,
 )
-from gymnasium_solver.config.nested import CollectorFields, Interventions, IntrinsicFields
-from gymnasium_solver.config.schedule import Schedule, at_start
+from gymnasium_solver.config.nested import (
+    CollectorFields,
+    Interventions,
+    IntrinsicFields,
+    plateau_rule,
+)
+from gymnasium_solver.config.schedule import PLATEAU, Schedule, at_start
 from gymnasium_solver.config.types import (
     DEEPEST,
     Activation,
@@ -152,6 +157,11 @@ class Config(
         if not isinstance(data, Mapping):
             return data
         named = canonical(data)
+        for name, value in list(named.items()):
+            if isinstance(value, Mapping) and value.get("schedule") == PLATEAU:
+                named[name], rule = plateau_rule(name, value)
+                rules = named.get("interventions") or []
+                named["interventions"] = [*([rules] if isinstance(rules, Mapping) else rules), rule]
         return {k: v for k, v in named.items() if k in cls.model_fields or not _is_unset(k, v)}
 
     @model_validator(mode="after")

@@ -186,6 +186,8 @@ ActionDist = Literal[
     "auto",
     "categorical",
     "gumbel",
+    "argmax",
+    "lognormal",
     "gaussian",
     "gaussian_state",
     "squashed",

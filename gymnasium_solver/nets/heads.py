@@ -8,6 +8,8 @@
     loss, error = head.loss(outputs, wanted)      # both [...]; the error is for priorities
 
 scalar     one number, squared or Huber error
+symlog     one number, the sign(v) log(1 + |v|) of the value v: errors of large returns count
+           little more than those of small ones (Hafner et al. 2023)
 c51        a distribution on fixed atoms; the target is the next one, shifted and projected
            (Bellemare et al. 2017)
 two_hot    the same outputs; the target is the expected value, split between its two neighbours
@@ -20,7 +22,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-HeadKind = Literal["scalar", "c51", "two_hot", "hl_gauss", "quantile"]
+HeadKind = Literal["scalar", "symlog", "c51", "two_hot", "hl_gauss", "quantile"]
 HL_GAUSS_WIDTH = 0.75  # standard deviation of the target, in distances of atoms
 
 
@@ -62,11 +64,36 @@ class ScalarHead(nn.Module):
         critics."""
         error = outputs - wanted
         loss = 0.5 * (weight * error.square()).mean(1).sum()
-        return loss, outputs.detach().mean(), error.detach().abs().mean(0)
+        return loss, self.value(outputs.detach()).mean(), error.detach().abs().mean(0)
 
     def lowest(self, outputs: Tensor) -> Tensor:
         """The outputs [B] of the lowest of several critics [n, B]."""
         return outputs.amin(0)
+
+
+class SymlogHead(ScalarHead):
+    """The output is the symlog of the value. Order is kept, so the lowest output is of the lowest
+    critic."""
+
+    def value(self, outputs: Tensor) -> Tensor:
+        return symexp(outputs)
+
+    def target(
+        self, outputs: Tensor, reward: Tensor, discount: Tensor, shift: Tensor | None = None
+    ) -> Tensor:
+        return symlog(super().target(symexp(outputs), reward, discount, shift))
+
+    def known(self, returns: Tensor) -> Tensor:
+        return symlog(returns)
+
+
+def symlog(x: Tensor) -> Tensor:
+    return x.sign() * x.abs().log1p()
+
+
+def symexp(x: Tensor) -> Tensor:
+    """The inverse of `symlog`."""
+    return x.sign() * x.abs().expm1()
 
 
 class DistributionHead(nn.Module):
@@ -191,8 +218,8 @@ def critic_head(
     loss: Literal["mse", "huber"] = "mse",
 ) -> CriticHead:
     """The head of this kind. `loss`: of a scalar head; `n_atoms`: of the others."""
-    if kind == "scalar":
-        return ScalarHead(loss)
+    if kind in ("scalar", "symlog"):
+        return SymlogHead(loss) if kind == "symlog" else ScalarHead(loss)
     if kind == "quantile":
         return QuantileHead(n_atoms)
     return CategoricalHead(n_atoms, v_min, v_max, kind)

@@ -6,10 +6,13 @@ gaussian_state   a normal whose deviation is an output of the network, too
 squashed         the same through tanh: no action is beyond the bounds, none piles up at them
 beta             a Beta distribution on the bounds (Chou et al. 2017)
 multivariate     a normal with a learnt covariance, the same in all states
-gumbel           a relaxed one-hot vector (Jang et al. 2017); the env gets its largest entry
+lognormal        a log-normal above the lower bound: most actions are small, some are large
+gumbel           of a Box a Gumbel distribution, with a longer tail upwards; of discrete actions a
+                 relaxed one-hot vector (Jang et al. 2017), of which the env gets the largest entry
+argmax           always the likeliest action; gradients are those of the categorical
 
-A squashed action is stored before the tanh, a relaxed one as a logarithm, so that no precision is
-lost near the edges; `to_env` does the rest.
+A squashed action is stored before the tanh, a log-normal and a relaxed one as a logarithm, so that
+no precision is lost near the edges; `to_env` does the rest.
 """
 
 import math
@@ -136,6 +139,62 @@ class SquashedActions(StateGaussianActions):
         mean, raw = outputs.chunk(2, dim=-1)
         edge = math.atanh(1 - SQUASHED_EDGE)
         return torch.cat([mean.detach().clamp(-edge, edge), raw], dim=-1)
+
+
+class LogNormalActions(StateGaussianActions):
+    """The lower bound plus exp of a normal, in halves of the range; beyond the upper bound it is
+    clipped. Stored actions are the logarithms.
+
+    The mode is taken as the median, exp of the normal's mean, which a wide normal does not push to
+    the bound."""
+
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
+        log_prob, entropy = super().log_prob_entropy(outputs, None, actions)
+        mean, _ = self._split(outputs)
+        return log_prob - actions.sum(-1), entropy + mean.sum(-1)
+
+    def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
+        return np.log(rng.uniform(EDGE, 2.0, (n, self.width))).astype(np.float32)
+
+    def to_env(self, actions: Array) -> Array:
+        return super().to_env(np.exp(actions) - 1.0)
+
+    def from_env(self, actions: Array) -> Array:
+        above = super().from_env(actions) + 1.0
+        return np.log(above.clip(SQUASHED_EDGE, None)).astype(np.float32)
+
+    def centre(self, outputs: Tensor) -> Tensor:
+        return super().centre(outputs).exp() - 1.0
+
+    def _scaled(self, actions: Tensor) -> Tensor:
+        return actions.exp() - 1.0
+
+
+class GumbelBoxActions(StateGaussianActions):
+    """Independent Gumbel distributions; the network gives place and log scale of each number."""
+
+    def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
+        place, log_scale = self._split(outputs)
+        z = (actions - place) * (-log_scale).exp()
+        return -(z + (-z).exp() + log_scale).sum(-1), (log_scale + 1.0 + np.euler_gamma).sum(-1)
+
+    def moments(self, outputs: Array, log_std: Array | None) -> Moments:
+        place, scale = super().moments(outputs, None)
+        return place + np.euler_gamma * scale, scale * (math.pi / math.sqrt(6.0))
+
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
+        place, scale = super().moments(outputs, None)
+        return (place - scale * np.log(rng.standard_exponential(place.shape))).astype(np.float32)
+
+
+class ArgmaxActions(DiscreteActions):
+    """The likeliest action, also in training; its log-probability is that of the categorical."""
+
+    def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
+        return self.mode(outputs)
+
+    def noise(self, n: int, rng: Rng) -> Array:
+        return np.ones((n, self.n), np.float32)  # has no effect, as its logarithm is 0
 
 
 def log_slope(u: Tensor) -> Tensor:
@@ -296,8 +355,8 @@ class GumbelActions(ActionKind):
 
 # -- choosing -------------------------------------------------------------------------------------
 
-_BOX = ("gaussian", "gaussian_state", "squashed", "beta", "multivariate")
-_DISCRETE = ("categorical", "gumbel")
+_BOX = ("gaussian", "gaussian_state", "squashed", "beta", "multivariate", "lognormal", "gumbel")
+_DISCRETE = ("categorical", "gumbel", "argmax")
 
 
 def chosen_kind(
@@ -331,7 +390,11 @@ def chosen_kind(
         known = _BOX if isinstance(plain, BoxActions) else _DISCRETE
         fits = ", ".join(known) if isinstance(plain, BoxActions | DiscreteActions) else "auto"
         raise ConfigError(f"action_dist: {dist} does not fit {space}; use {fits}")
-    if dist in ("squashed", "beta") and isinstance(plain, BoxActions) and not plain.is_bounded:
+    if (
+        dist in ("squashed", "beta", "lognormal")
+        and isinstance(plain, BoxActions)
+        and not plain.is_bounded
+    ):
         raise ConfigError(f"action_dist: {dist} needs finite bounds, but actions are {space}")
     box: Any = space
     if sde:
@@ -342,7 +405,13 @@ def chosen_kind(
         "squashed": lambda: SquashedActions(box, log_std_init),
         "beta": lambda: BetaActions(box),
         "multivariate": lambda: MultivariateActions(box),
-        "gumbel": lambda: GumbelActions(box, temperature),
+        "lognormal": lambda: LogNormalActions(box, log_std_init),
+        "argmax": lambda: ArgmaxActions(box),
+        "gumbel": lambda: (
+            GumbelBoxActions(box, log_std_init)
+            if isinstance(plain, BoxActions)
+            else GumbelActions(box, temperature)
+        ),
     }
     return made[dist]() if dist in made else plain
 
@@ -350,7 +419,8 @@ def chosen_kind(
 def _fits(space: Any, dist: str) -> bool:
     if is_product(space):
         return any(_fits(part, dist) for part in parts_of(space).values())
-    return isinstance(space, spaces.Box if dist in _BOX else spaces.Discrete)
+    fits_box = dist in _BOX and isinstance(space, spaces.Box)
+    return fits_box or (dist in _DISCRETE and isinstance(space, spaces.Discrete))
 
 
 # -- requirements of algorithms -------------------------------------------------------------------

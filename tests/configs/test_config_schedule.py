@@ -4,9 +4,11 @@ import math
 from typing import Annotated, Any
 
 import pytest
+import torch
 from pydantic import BaseModel, ValidationError
 
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
+from gymnasium_solver.errors import ConfigError
 
 TOTAL = 1000
 
@@ -141,3 +143,67 @@ def test_bounds_hold_for_every_value() -> None:
     piecewise = {"points": [[0, 0.5], [0.5, 1.5], [1.0, 0.5]]}
     with pytest.raises(ValidationError, match="<= 1"):
         Model.model_validate({"rate": 1, "share": piecewise})
+
+
+# -- classes of torch.optim.lr_scheduler --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("StepLR", {"step_size": 3, "gamma": 0.5}),
+        ("MultiStepLR", {"milestones": [2, 5]}),
+        ("OneCycleLR", {"max_lr": 0.1, "total_steps": 10}),
+        ("CosineAnnealingWarmRestarts", {"T_0": 4}),
+        ("CyclicLR", {"base_lr": 0.001, "max_lr": 0.01, "step_size_up": 3}),
+    ],
+)
+def test_a_scheduler_of_torch_gives_the_values_of_torch(name: str, options: Any) -> None:
+    written = {"schedule": name, "start": 0.01, "options": options, "every": 0.1}
+    schedule = Schedule.parse(written)
+    assert Schedule.parse(schedule.dump()) == schedule
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 0.01, momentum=0.9)
+    scheduler = getattr(torch.optim.lr_scheduler, name)(optimizer, **options)
+    for step in range(10):
+        rate = optimizer.param_groups[0]["lr"]
+        assert schedule.at(100 * step, 1000) == schedule.at(100 * step + 99, 1000) == rate
+        optimizer.step()
+        if step < 9:
+            scheduler.step()
+
+
+def test_a_scheduler_of_torch_fills_the_run() -> None:
+    schedule = Schedule.parse({"schedule": "CosineAnnealingLR", "start": 0.01})
+    assert schedule.at(0, 5000) == 0.01
+    assert schedule.at(2500, 5000) == pytest.approx(0.005)
+    assert schedule.at(5000, 5000) == pytest.approx(0.0, abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"schedule": "StpLR", "start": 1}, "no scheduler 'StpLR'.*StepLR"),
+        ({"schedule": "LambdaLR", "start": 1}, "no scheduler 'LambdaLR'"),
+        ({"schedule": "StepLR", "start": 1}, "step_size"),
+        ({"schedule": "StepLR", "start": 1, "options": {"size": 1}}, "size"),
+        ({"schedule": "StepLR", "start": 1, "every": 1e-9}, "raise `every`"),
+    ],
+)
+def test_a_scheduler_that_torch_cannot_make_is_refused(written: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Schedule.parse(written).at(0, 1000)
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ({"schedule": "StepLR"}, "needs start"),
+        ({"schedule": "StepLR", "start": 1, "gamma": 0.5}, "has no gamma.*options"),
+        ({"schedule": "StepLR", "start": 1, "options": 3}, "`options` must be a mapping"),
+        ({"schedule": "StepLR", "start": 1, "every": 0}, "`every` must be above 0"),
+        ({"schedule": "ReduceLROnPlateau", "start": 1}, "watches a metric"),
+    ],
+)
+def test_a_scheduler_of_torch_is_written_with_options(written: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Schedule.parse(written)

@@ -22,8 +22,8 @@ from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
 
-CONTINUOUS = ("crossq", "td3", "ddpg")
-WITH_A_REPLAY = ("dqn", "sac", *CONTINUOUS)
+CONTINUOUS = ("td3", "ddpg")
+WITH_A_REPLAY = ("dqn", "sac", "crossq", *CONTINUOUS)
 
 
 def page_of(algo_id: str) -> Path:

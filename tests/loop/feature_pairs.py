@@ -91,7 +91,7 @@ SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
     },
     "head": {
         name: {"critic_head": name, "n_atoms": 5, "v_min": -3.0, "v_max": 3.0}
-        for name in ("two_hot", "hl_gauss", "c51", "quantile")
+        for name in ("symlog", "two_hot", "hl_gauss", "c51", "quantile")
     },
     "trunk": {
         "shared": {"share_trunk": True},
@@ -108,10 +108,15 @@ SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
         "lasting noise": {"noise_correlation": 0.5},
         "ou noise": {"exploration_noise_type": "ou"},
         "squashed": {"action_dist": "squashed"},
+        "lognormal": {"action_dist": "lognormal"},
+        "argmax": {"action_dist": "argmax"},
     },
     "rate schedule": {
         "lr schedule": {"policy_lr": "lin_0.01"},
         "lr by kl": {"adaptive_kl": 0.01},
+        "lr of torch": {
+            "policy_lr": {"schedule": "StepLR", "start": 0.01, "options": {"step_size": 300}}
+        },
     },
     "gamma schedule": {"gamma schedule": {"gamma": {"start": 0.8, "end": 0.99}}},
     "entropy schedule": {"entropy schedule": {"ent_coef": RAMP}},
@@ -151,7 +156,7 @@ FIELDS = {name: fields for slot in SLOTS.values() for name, fields in slot.items
 SLOT_OF = {name: slot for slot, names in SLOTS.items() for name in names}
 
 DISCRETE_ONLY = ("dqn", "pqn", "sarsa")
-REAL_ONLY = ("td3", "ddpg", "crossq")
+REAL_ONLY = ("td3", "ddpg")
 REAL_PLACES = ("pendulum", "real actions")
 PROBES = tuple(place for place in PLACES if PLACES[place]["env_id"].startswith("Probe/"))
 MIXED_PLACES = ("choices", "bits", "dict actions")
@@ -159,13 +164,14 @@ DISCRETE_PLACES = tuple(place for place in PLACES if place not in (*REAL_PLACES,
 CORES, HEADS = tuple(SWITCHES["core"]), tuple(SWITCHES["head"])
 REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (DISCRETE_ONLY, (*REAL_PLACES, *MIXED_PLACES)),
-    (("sac",), MIXED_PLACES),
+    (("sac", "crossq"), MIXED_PLACES),
     (("bc",), ("cartpole", "pendulum", "frozen lake", "dict and masks", "goals", "image")),
     (("bc",), ("curriculum", "frame stack", "task names", *SWITCHES["intrinsic"])),
     (("sync", "async", "envpool", "frame skip"), PROBES),
     (("vector",), ("pendulum", "frozen lake", "frame skip")),
     (("sde",), (*DISCRETE_PLACES, *MIXED_PLACES)),
-    (("squashed",), (*DISCRETE_PLACES, "choices", "bits")),
+    (("squashed", "lognormal"), (*DISCRETE_PLACES, "choices", "bits")),
+    (("argmax",), (*REAL_PLACES, "choices", "bits")),
     (("ppo", "a2c"), ("c51",)),
     (("reinforce",), ("value baseline",), ("c51",)),
     (("popart",), HEADS),

@@ -107,7 +107,7 @@ ALGOS: dict[str, tuple[str, ...]] = {
     ),
     "td3": ("continuous", "normalised"),
     "ddpg": ("continuous",),
-    "crossq": ("continuous", "normalised"),
+    "crossq": ("continuous", "normalised", "discrete normalised"),
     "dqn": DQN_ONLY,
 }
 IMAGE: dict[str, Any] = {

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from gymnasium_solver.algos import algo_class
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.env_findings import examine
@@ -26,6 +27,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "target_kl": {"start": 0.5, "end": 0.1, "schedule": "exponential"},
             "max_grad_norm": {"start": 1.0, "end": 0.1, "schedule": "polynomial", "power": 2},
             "weight_decay": {"schedule": "piecewise", "points": [[0, 0.1], [0.5, 0.0], [1, 0.2]]},
+            "policy_lr": {"schedule": "OneCycleLR", "start": 0.1, "options": {"max_lr": 0.01}},
         },
     ),
     "dqn": (
@@ -101,6 +103,22 @@ def test_the_number_of_epochs_is_rounded(train: Call, learning_rows: Call) -> No
 def test_wrong_values_are_refused(make_config: Call, field: str, value: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         make_config("ppo", "CartPole-v1", **{field: value})
+
+
+def test_a_plateau_of_torch_is_a_rule(make_config: Call) -> None:
+    options = {"factor": 0.5, "patience": 3, "min_lr": 1e-4}
+    written = {"schedule": "ReduceLROnPlateau", "start": 0.01, "options": options}
+    config = make_config("ppo", "CartPole-v1", policy_lr=written)
+    assert config.policy_lr == Schedule.constant(0.01)
+    (rule,) = config.interventions
+    assert (rule.patience, rule.max_times, rule.mode) == (4, None, "max")
+    assert rule.change == {"policy_lr": {"multiply": 0.5, "min": 1e-4}}
+    assert type(config)(**config.model_dump(mode="json")) == config
+    with pytest.raises(ConfigError, match="ReduceLROnPlateau has no eps here"):
+        make_config("ppo", "CartPole-v1", policy_lr={**written, "options": {"eps": 1}})
+    wrong = make_config("ppo", "CartPole-v1", policy_lr={"schedule": "StpLR", "start": 0.1})
+    with pytest.raises(ConfigError, match="no scheduler 'StpLR'"):
+        algo_class("ppo")(wrong, spaces.Box(-1, 1, (3,)), spaces.Discrete(2), seed=0)
 
 
 def test_a_polynomial_schedule() -> None:

@@ -16,7 +16,7 @@ from gymnasium_solver.nets.heads import (
     critic_head,
 )
 
-KINDS = ["scalar", "c51", "two_hot", "hl_gauss", "quantile"]
+KINDS = ["scalar", "symlog", "c51", "two_hot", "hl_gauss", "quantile"]
 
 
 def head_of(kind: Any, n_atoms: int = 21) -> CriticHead:
@@ -92,7 +92,7 @@ def test_a_perfect_critic_has_the_lowest_loss_and_the_value(kind: str) -> None:
     returns = torch.tensor([-2.1, 0.6, 3.2])
     wanted = head.known(returns)
     if isinstance(head, ScalarHead):
-        best = returns.clone()
+        best = wanted.clone()
     elif isinstance(head, QuantileHead):
         best = returns.unsqueeze(1).expand(-1, head.n_outputs).clone()
     else:
@@ -102,6 +102,16 @@ def test_a_perfect_critic_has_the_lowest_loss_and_the_value(kind: str) -> None:
     for seed in range(5):
         other, _ = head.loss(best + 0.5 * outputs_of(head, 3, seed=seed), wanted)
         assert (other > lowest).all()
+
+
+def test_symlog_squashes_the_target_and_not_the_value() -> None:
+    head = head_of("symlog")
+    values = torch.tensor([-1000.0, -0.5, 0.0, 3.0, 1e6])
+    torch.testing.assert_close(head.value(head.known(values)), values)
+    # A target is computed from values: 2 + 0.5 * (3 + 1) = 4, and log(1 + 4) is fitted.
+    reward, discount, shift = torch.tensor([2.0]), torch.tensor([0.5]), torch.tensor([1.0])
+    wanted = head.target(head.known(torch.tensor([3.0])), reward, discount, shift)
+    torch.testing.assert_close(wanted, torch.tensor([math.log(5.0)]))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,7 +130,7 @@ def test_the_loss_of_several_critics_is_weighted_and_summed(kind: str) -> None:
     outputs, weight = outputs_of(head, 2, 4), torch.tensor([1.0, 0.5, 0.0, 2.0])
     wanted = head.known(torch.tensor([1.0, -1.0, 2.0, 0.0]))
     total, mean, error = head.critics_loss(outputs, wanted, weight)
-    half = 0.5 if kind == "scalar" else 1.0
+    half = 0.5 if isinstance(head, ScalarHead) else 1.0
     each = [half * (weight * head.loss(outputs[i], wanted)[0]).mean() for i in range(2)]
     torch.testing.assert_close(total, each[0] + each[1])
     torch.testing.assert_close(mean, head.value(outputs).mean())

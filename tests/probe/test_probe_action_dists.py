@@ -10,7 +10,7 @@ from gymnasium_solver.training import loop
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.prepare import build_config
 
-BOX = ["gaussian", "gaussian_state", "squashed", "beta", "multivariate"]
+BOX = ["gaussian", "gaussian_state", "squashed", "beta", "multivariate", "lognormal", "gumbel"]
 PPO: dict[str, Any] = {
     "algo_id": "ppo", "seed": 3, "n_envs": 8, "n_steps": 32, "batch_size": 64, "n_epochs": 5,
     "policy_lr": "lin_0.01", "hidden_dims": [16], "eval_freq_epochs": None, "test_episodes": 2,

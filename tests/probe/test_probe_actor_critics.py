@@ -55,6 +55,7 @@ DISCRETE: dict[str, dict[str, Any]] = {
         "target_entropy_ratio": 0.1,
         "entropy_penalty_coef": 0.1,
     },
+    "crossq": BOX["crossq"],
 }
 
 VALUED = [name for name in BOX if name != "sac_auto"]  # its values hold some entropy

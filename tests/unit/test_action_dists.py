@@ -38,10 +38,12 @@ def reference(dist: str, kind: Any, outputs: torch.Tensor, log_std: Any) -> td.D
         onto = td.AffineTransform(-1.0, 2.0)
         return td.Independent(td.TransformedDistribution(td.Beta(alpha, beta), [onto]), 1)
     mean, raw = outputs.chunk(2, dim=-1)
+    if dist == "gumbel":
+        return td.Independent(td.Gumbel(mean, raw.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()), 1)
     return td.Independent(td.Normal(mean, raw.clamp(LOG_STD_MIN, LOG_STD_MAX).exp()), 1)
 
 
-@pytest.mark.parametrize("dist", ["gaussian", "gaussian_state", "beta", "multivariate"])
+@pytest.mark.parametrize("dist", ["gaussian", "gaussian_state", "beta", "multivariate", "gumbel"])
 def test_log_probabilities_entropies_and_gradients(dist: str) -> None:
     kind = chosen_kind(BOX, dist)
     outputs, log_std = outputs_of(kind).requires_grad_(), log_std_of(kind)
@@ -94,7 +96,9 @@ def test_gumbel_against_the_relaxed_categorical() -> None:
     assert (kind.to_env(kind.mode(outputs.numpy())) == outputs.argmax(1).numpy() + 2).all()
 
 
-@pytest.mark.parametrize("dist", ["gaussian", "gaussian_state", "beta", "multivariate", "squashed"])
+@pytest.mark.parametrize(
+    "dist", ["gaussian", "gaussian_state", "beta", "multivariate", "squashed", "gumbel"]
+)
 def test_samples_have_the_moments_of_the_distribution(dist: str) -> None:
     kind = chosen_kind(BOX, dist)
     outputs, log_std = outputs_of(kind, n=1), log_std_of(kind)
@@ -110,7 +114,41 @@ def test_samples_have_the_moments_of_the_distribution(dist: str) -> None:
     np.testing.assert_allclose(std[0], many.std(0), rtol=0.05)
 
 
-@pytest.mark.parametrize("dist", ["beta", "gaussian_state", "multivariate", "squashed"])
+def test_lognormal_above_the_lower_bound() -> None:
+    kind = chosen_kind(BOX, "lognormal")
+    outputs = outputs_of(kind)
+    mean, raw = outputs.chunk(2, dim=-1)
+    other = td.LogNormal(mean, raw.clamp(LOG_STD_MIN, LOG_STD_MAX).exp())
+    drawn = other.sample()
+    log_prob, entropy = kind.log_prob_entropy(outputs, None, drawn.log())
+    torch.testing.assert_close(log_prob, other.log_prob(drawn).sum(-1))
+    torch.testing.assert_close(entropy, other.entropy().sum(-1))
+    # In halves of the range above the lower bound, up to the upper one.
+    logs = np.log(np.array([[1e-6, 1.0, 9.0]]))
+    np.testing.assert_allclose(kind.to_env(logs), [[-2.0, 0.5, 5.0]], atol=1e-5)
+    given = np.array([[1.0, 0.2, 3.0]])
+    np.testing.assert_allclose(kind.to_env(kind.from_env(given)), given, rtol=1e-5)
+    best = kind.to_env(kind.mode(outputs.numpy()))
+    inside = kind.centre(outputs).clamp(-1, 1).numpy()
+    np.testing.assert_allclose(best, kind.middle + kind.half_width * inside, rtol=1e-6)
+    random = kind.to_env(kind.uniform(20_000, np.random.default_rng(0)))
+    np.testing.assert_allclose(random.mean(0), kind.middle, atol=0.05)
+
+
+def test_argmax_takes_the_likeliest_and_learns_like_a_categorical() -> None:
+    kind, plain = (chosen_kind(spaces.Discrete(4), dist) for dist in ("argmax", "categorical"))
+    outputs = outputs_of(kind)
+    drawn = kind.sample(outputs.numpy(), None, np.random.default_rng(0))
+    assert (drawn == outputs.argmax(1).numpy()).all()
+    noise = torch.from_numpy(kind.noise(N, np.random.default_rng(0)))
+    assert torch.equal(kind.from_noise(outputs, None, noise), outputs.argmax(1))
+    taken = torch.from_numpy(drawn)
+    ours, theirs = (each.log_prob_entropy(outputs, None, taken) for each in (kind, plain))
+    for own, other in zip(ours, theirs, strict=True):
+        assert torch.equal(own, other)
+
+
+@pytest.mark.parametrize("dist", ["beta", "gaussian_state", "multivariate", "squashed", "gumbel"])
 def test_the_mode_is_the_likeliest_action(dist: str) -> None:
     kind = chosen_kind(BOX, dist)
     outputs, log_std = outputs_of(kind, seed=3), log_std_of(kind)

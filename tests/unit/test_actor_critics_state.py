@@ -28,6 +28,8 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "td3 shared": ("td3", BOX, {"share_encoder": True, "input_dims": [5], "block": "simba"}),
     "ddpg": ("ddpg", BOX, {"critic_head": "two_hot", "norm": "rms"}),
     "crossq": ("crossq", BOX, {"critic_hidden_dims": [7], "renorm_warmup": 10}),
+    "crossq discrete": ("crossq", DISCRETE, {"critic_hidden_dims": [7], "renorm_warmup": 10}),
+    "crossq symlog": ("crossq", BOX, {"critic_hidden_dims": [7], "critic_head": "symlog"}),
 }
 
 

@@ -9,7 +9,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from gymnasium_solver.algos.crossq import CrossQ, CrossQConfig, actor_loss, critic_loss
+from gymnasium_solver.algos.continuous import ActorBatch
+from gymnasium_solver.algos.crossq import (
+    CrossQ,
+    CrossQConfig,
+    actor_loss,
+    critic_loss,
+    discrete_actor_loss,
+    discrete_critic_loss,
+)
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
@@ -21,14 +29,14 @@ from tests.acting import best, drawn
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 N_ENVS = 2
-PLAIN = torch.tensor(1.0), torch.tensor(0.0)
+PLAIN = {"r_max": torch.tensor(1.0), "d_max": torch.tensor(0.0)}
 
 
-def agent_for(seed: int = 0, **fields: Any) -> CrossQ:
+def agent_for(seed: int = 0, actions: Any = BOX, **fields: Any) -> CrossQ:
     small = {"n_envs": N_ENVS, "hidden_dims": [6], "critic_hidden_dims": [8], "batch_size": 4}
     small |= {"buffer_size": 200, "learning_starts": 4, "policy_lr": 0.01}
     config = CrossQConfig(env_id="x", algo_id="crossq", **{**small, **fields})
-    return CrossQ(config, OBS, BOX, seed=seed)
+    return CrossQ(config, OBS, actions, seed=seed)
 
 
 def rollout_for(n_rows: int = 6, seed: int = 0) -> Rollout:
@@ -57,12 +65,14 @@ def random_batch(n: int = 5, discount: float = 0.9) -> tuple[ReplayBatch, Tensor
 
 def test_the_target_comes_from_the_same_pass_without_gradient() -> None:
     net, (batch, noise) = agent_for(seed=1).net, random_batch()
-    (loss, q_mean, error), moments = critic_loss(net, batch, torch.tensor(0.3), *PLAIN)
+    (loss, q_mean, error), moments = critic_loss(net, batch, torch.tensor(0.3), PLAIN)
 
     next_actions, log_prob = squash(net.actor(batch.next_obs), noise)
     now = torch.cat([batch.obs, batch.actions], 1)
     following = torch.cat([batch.next_obs, next_actions], 1)
-    both, expected_moments = train_pass(net.critic.mlps.layers, torch.cat([now, following]), *PLAIN)
+    both, expected_moments = train_pass(
+        net.critic.mlps.layers, torch.cat([now, following]), **PLAIN
+    )
     q, next_q = both[:, :5, 0], both[:, 5:, 0]
     wanted = (batch.reward + 0.9 * (torch.minimum(*next_q) - 0.3 * log_prob)).detach()
     torch.testing.assert_close(error, (q - wanted).abs().mean(0))
@@ -82,31 +92,69 @@ def test_the_target_comes_from_the_same_pass_without_gradient() -> None:
 def test_a_pass_apart_would_give_other_values() -> None:
     """What the joint pass is for: next observations far away are not normalised away."""
     net, (batch, _) = agent_for(seed=1).net, random_batch()
-    apart, _ = train_pass(net.critic.mlps.layers, torch.cat([batch.obs, batch.actions], 1), *PLAIN)
+    apart, _ = train_pass(net.critic.mlps.layers, torch.cat([batch.obs, batch.actions], 1), **PLAIN)
     (_, q_mean, _), _ = critic_loss(
-        net, batch._replace(next_obs=batch.next_obs + 5), torch.tensor(0.0), *PLAIN
+        net, batch._replace(next_obs=batch.next_obs + 5), torch.tensor(0.0), PLAIN
     )
     assert abs(float(q_mean - apart.detach().mean())) > 0.01
 
 
 def test_a_termination_is_not_bootstrapped_from() -> None:
     net, (batch, noise) = agent_for(seed=1).net, random_batch(discount=0.0)
-    (_, _, error), _ = critic_loss(net, batch, torch.tensor(9.0), *PLAIN)
+    (_, _, error), _ = critic_loss(net, batch, torch.tensor(9.0), PLAIN)
     following = torch.cat([batch.next_obs, squash(net.actor(batch.next_obs), noise)[0]], 1)
     joint = torch.cat([torch.cat([batch.obs, batch.actions], 1), following])
-    q = train_pass(net.critic.mlps.layers, joint, *PLAIN)[0][:, :5, 0]
+    q = train_pass(net.critic.mlps.layers, joint, **PLAIN)[0][:, :5, 0]
     torch.testing.assert_close(error, (q - batch.reward).abs().mean(0).detach())
 
 
 def test_the_actor_climbs_critics_with_running_moments() -> None:
     net, (batch, noise) = agent_for(seed=2).net, random_batch()
-    (loss, entropy), moments = actor_loss(net, batch.obs, noise, torch.tensor(0.3), *PLAIN)
-    outputs, expected_moments = train_pass(net.actor.layers, batch.obs, *PLAIN)
+    given = ActorBatch(batch.obs, noise=noise)
+    (loss, entropy), moments = actor_loss(net, given, torch.tensor(0.3), PLAIN)
+    outputs, expected_moments = train_pass(net.actor.layers, batch.obs, **PLAIN)
     actions, log_prob = squash(outputs, noise)
     q = net.critic(batch.obs, actions)
     torch.testing.assert_close(loss, (0.3 * log_prob - torch.minimum(*q)).mean())
     torch.testing.assert_close(entropy, -log_prob.mean().detach())
     assert len(moments) == len(expected_moments) == 4
+
+
+DISCRETE = spaces.Discrete(3)
+MASK = torch.tensor([[True, True, True], [True, False, True]] * 2 + [[False, True, True]])
+
+
+def test_discrete_targets_are_exact_expectations_over_legal_actions() -> None:
+    net, (batch, _) = agent_for(seed=1, actions=DISCRETE).net, random_batch()
+    taken = torch.tensor([0, 2, 1, 0, 2])
+    batch = batch._replace(actions=taken, noise=None, next_mask=MASK)
+    alpha = torch.tensor(0.3)
+    (loss, q_mean, error), moments = discrete_critic_loss(net, batch, alpha, PLAIN)
+
+    logits = net.actor(batch.next_obs).masked_fill(~MASK, -math.inf)
+    probs = torch.softmax(logits, 1)
+    joint = torch.cat([batch.obs, batch.next_obs])
+    both, _ = train_pass(net.critic.mlps.layers, joint, **PLAIN)
+    now, following = both[:, :5], torch.minimum(*both[:, 5:])
+    soft = torch.where(MASK, probs * (following - 0.3 * probs.clamp(min=1e-9).log()), 0.0).sum(1)
+    wanted = (batch.reward + 0.9 * soft).detach()
+    q = now[:, torch.arange(5), taken]
+    torch.testing.assert_close(error, (q - wanted).abs().mean(0).detach())
+    torch.testing.assert_close(q_mean, q.mean().detach())
+    torch.testing.assert_close(loss, 0.5 * (q - wanted).square().mean(1).sum())
+    assert len(moments) == 4
+
+
+def test_the_discrete_actor_climbs_the_lowest_critic() -> None:
+    net, (batch, _) = agent_for(seed=2, actions=DISCRETE).net, random_batch()
+    given = ActorBatch(batch.obs, MASK)
+    (loss, entropy), _ = discrete_actor_loss(net, given, torch.tensor(0.3), PLAIN)
+    outputs, _ = train_pass(net.actor.layers, batch.obs, **PLAIN)
+    probs = torch.softmax(outputs.masked_fill(~MASK, -math.inf), 1)
+    q = torch.minimum(*net.critic(batch.obs))
+    own = -(probs * probs.clamp(min=1e-9).log()).sum(1)
+    torch.testing.assert_close(loss, -((probs * q).sum(1) + 0.3 * own).mean())
+    torch.testing.assert_close(entropy, own.mean().detach())
 
 
 def running(module: Any) -> list[Tensor]:

@@ -10,16 +10,14 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from gymnasium_solver.algos.continuous import learn_alpha
+from gymnasium_solver.algos.continuous import ActorBatch, learn_alpha, soft_value, target_entropy
 from gymnasium_solver.algos.sac import (
     SAC,
-    ActorBatch,
     SACConfig,
     actor_loss,
     critic_loss,
     discrete_actor_loss,
     discrete_critic_loss,
-    soft_value,
 )
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
@@ -222,7 +220,7 @@ def test_the_temperature_keeps_its_bounds() -> None:
 
 def test_target_entropies() -> None:
     def target(agent: SAC, mask: Tensor | None = None, at: float = 0) -> float:
-        return float(agent._target_entropy(agent.scheduled_values(int(at), 100), mask))
+        return float(target_entropy(agent, agent.scheduled_values(int(at), 100), mask))
 
     assert target(agent_for(BOX)) == -2
     assert target(agent_for(BOX, target_entropy=-0.7)) == -0.7

@@ -179,7 +179,7 @@ def test_errors_become_priorities(algo_id: str) -> None:
     assert len(set(leaves[leaves > 0].tolist())) > 2
 
 
-@pytest.mark.parametrize("algo_id", ["td3", "ddpg", "crossq"])
+@pytest.mark.parametrize("algo_id", ["td3", "ddpg"])
 def test_only_bounded_boxes_are_taken(algo_id: str) -> None:
     with pytest.raises(ConfigError, match=rf"{algo_id} needs continuous.*Discrete\(3\).*sac"):
         agent_for(algo_id, spaces.Discrete(3))

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from gymnasium_solver.algos.configs.shared import OffPolicyConfig
+from gymnasium_solver.config.learner_blocks import CriticHeadKind
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
 from gymnasium_solver.config.schema import (
@@ -80,7 +81,7 @@ class DQNConfig(ValueHeadFields, RecurrentFields, OffPolicyConfig):
         return self
 
     @property
-    def resolved_head(self) -> Literal["scalar", "two_hot", "c51", "hl_gauss", "quantile"]:
+    def resolved_head(self) -> CriticHeadKind:
         return "c51" if self.distributional else self.critic_head
 
     def _check_memory(self) -> None:

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from gymnasium_solver.algos.configs.shared import SoftConfig
 from gymnasium_solver.config.marks import live, searched
-from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing, scheduled
+from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
 from gymnasium_solver.config.schema import Count, Float, SdeFields
 
 
@@ -17,9 +17,6 @@ class SACConfig(SdeFields, SoftConfig):
     """Critic updates per update of the actor and the temperature. More: more stable, faster."""
     spectral_norm: bool = False
     """Spectral normalisation of the critics' weights: smoother values, less capacity."""
-    target_entropy_ratio: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.constant(0.3)
-    """Discrete actions: target_entropy auto is this fraction of the maximum entropy. Higher:
-    explores more; the paper's 0.98 is nearly uniform."""
     entropy_penalty_coef: NonNegativeSchedule = Schedule.constant(0.0)
     """Discrete actions: penalty on sudden changes of the entropy. Higher: more stable, slower."""
     sde_log_std_init: Annotated[Float, searched("-4..0")] = -3.0

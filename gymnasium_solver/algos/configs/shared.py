@@ -168,6 +168,9 @@ class SoftConfig(OffPolicyConfig, CriticFields):
     target_entropy: Literal["auto"] | Scheduled = "auto"
     """Target entropy of a learned weight, in nats. auto: minus the number of action components; for
     discrete actions target_entropy_ratio of the maximum. Higher: explores more."""
+    target_entropy_ratio: Annotated[Schedule, scheduled(ge=0, le=1)] = Schedule.constant(0.3)
+    """Discrete actions: target_entropy auto is this fraction of the maximum entropy. Higher:
+    explores more; the paper's 0.98 is nearly uniform."""
     alpha_lr: PositiveSchedule | None = None
     """Learning rate of alpha. null: same as policy_lr."""
     log_alpha_min: Annotated[Float | None, live()] = None
