@@ -150,7 +150,8 @@ class EnvFields(Fields):
     vectorization_mode: Literal["auto", "envpool", "vector", "sync", "async"] = "auto"
     """Engine that steps the environments. auto: the fastest one that supports the environment."""
     obs_type: Literal["rgb", "ram", "objects"] | None = None
-    """What an Atari game shows: its screen, its memory, or the objects on screen. Unset: rgb."""
+    """What an Atari game shows: its screen, its memory (ram), or the objects on screen, which are
+    known of Pong, Breakout, Boxing, Freeway and MsPacman. Unset: rgb."""
     frame_stack: Count | None = None
     """Number of latest frames in an observation. Unset: the suite's default. More: shows motion,
     needs more memory."""

@@ -333,7 +333,7 @@ class TorchSchedule(Schedule):
         n_steps = max(math.ceil(total_env_steps / every - 1e-9), 1)
         if n_steps > _MOST_TORCH_STEPS:
             raise ConfigError(
-                f"{self.shape}: every {self.every:g} means {n_steps:,} steps in this run, the most is "
+                f"{self.shape}: every {self.every:g} means {n_steps:,} steps in this run, above "
                 f"{_MOST_TORCH_STEPS:,}; raise `every`"
             )
         done = math.floor(env_steps / every + 1e-9)

@@ -218,8 +218,10 @@ def critic_head(
     loss: Literal["mse", "huber"] = "mse",
 ) -> CriticHead:
     """The head of this kind. `loss`: of a scalar head; `n_atoms`: of the others."""
-    if kind in ("scalar", "symlog"):
-        return SymlogHead(loss) if kind == "symlog" else ScalarHead(loss)
+    if kind == "scalar":
+        return ScalarHead(loss)
+    if kind == "symlog":
+        return SymlogHead(loss)
     if kind == "quantile":
         return QuantileHead(n_atoms)
     return CategoricalHead(n_atoms, v_min, v_max, kind)

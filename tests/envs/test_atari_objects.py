@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gymnasium_solver.config.field_docs import field_docs
+from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.suites.atari import JUMP, OBJECTS, UNIT, ObjectReader
 
@@ -161,3 +163,8 @@ def test_the_button_of_pong_speeds_the_ball_up():
     labels = ["noop", "fire", "right", "left", "right_fire", "left_fire"]
     without = returned(*map(labels.index, ("noop", "right", "left")))
     assert returned(*map(labels.index, ("fire", "right_fire", "left_fire"))) < 1.5 * without < 0
+
+
+def test_the_field_says_for_which_games_there_are_objects() -> None:
+    text = field_docs(Config)["obs_type"]
+    assert [game for game in OBJECTS if game not in text] == []

@@ -115,7 +115,7 @@ def test_samples_have_the_moments_of_the_distribution(dist: str) -> None:
 
 
 def test_lognormal_above_the_lower_bound() -> None:
-    kind = chosen_kind(BOX, "lognormal")
+    kind: Any = chosen_kind(BOX, "lognormal")
     outputs = outputs_of(kind)
     mean, raw = outputs.chunk(2, dim=-1)
     other = td.LogNormal(mean, raw.clamp(LOG_STD_MIN, LOG_STD_MAX).exp())
