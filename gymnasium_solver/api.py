@@ -141,7 +141,7 @@ def evaluate(
     episodes: int | None = 100,
     *,
     seed: int | str | None = None,
-    greedy: bool = True,
+    greedy: bool | None = None,
     env: gymnasium.Env | gymnasium.vector.VectorEnv | Factory | None = None,
     as_trained: bool = False,
     runs_dir: RunsDir = None,
@@ -152,7 +152,7 @@ def evaluate(
 
     The same numbers as `gsolve eval` for the same episodes and seed. `seed`: a number, or "test"
     (default), "val" or "train", the stage whose episodes are played. `episodes=None`: as many as
-    the run's own test.
+    the run's own test. `greedy`: by default as the run is judged (`eval_deterministic`).
 
     `env`: a class or factory takes the place of the run's environment, inside the run's wrappers.
     An environment object is played as it is and not closed; its observations must be those that
@@ -162,6 +162,7 @@ def evaluate(
     """
     _check_count("episodes", episodes)
     found = find_target(target, runs_root(runs_dir), trust=trust)
+    greedy = found.is_greedy(greedy)
     if isinstance(env, gymnasium.Env | gymnasium.vector.VectorEnv):
         if fields:
             raise ConfigError(f"{', '.join(fields)}: no effect on an environment that is given.")

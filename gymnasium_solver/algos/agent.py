@@ -136,12 +136,13 @@ class Agent(Protocol):
     def act(
         self,
         obs: Any,
-        greedy: bool = True,
+        greedy: bool | None = None,
         mask: Any = None,
         is_first: Any = None,
         as_trained: bool = False,
     ) -> Any:
-        """The env's action for one observation or a batch: the greedy one, or a sample.
+        """The env's action for one observation or a batch: the greedy one, or a sample; by default
+        that by which the run of a loaded agent is judged.
 
         A loaded agent applies the run's observation wrappers; `as_trained`: `obs` is as the policy
         saw it in training, with the wrappers applied."""

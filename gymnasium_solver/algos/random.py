@@ -30,6 +30,8 @@ from gymnasium_solver.timing import OFF, Timer
 class UniformPolicy(Policy):
     """Uniform over the legal actions, sampled or greedy."""
 
+    is_stochastic = False
+
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         return Acted(self.actions.uniform(obs_len(obs), self.rng, mask), carry)
 
@@ -140,7 +142,7 @@ class Random:
     def act(
         self,
         obs: Any,
-        greedy: bool = True,
+        greedy: bool | None = None,
         mask: Any = None,
         is_first: Any = None,
         as_trained: bool = False,

@@ -321,6 +321,8 @@ def header(config: "Config", info: "TrainInfo") -> list[tuple[str, list[str]]]:
     """(label, parts) of each line, the most important part first."""
     spec = info.env_spec
     env = [f"{spec.env_id} × {config.n_envs} on {spec.engine}"]
+    if config.max_episode_steps is not None:
+        env.append(f"episodes are cut at {config.max_episode_steps:,} steps (max_episode_steps)")
     if spec.engine_reason:
         env.append(spec.engine_reason)
     agent = [config.algo_id, f"seed {config.seed}", f"{info.n_parameters:,} parameters"]

@@ -107,7 +107,7 @@ def record(args: Args) -> None:
         resolve_checkpoint(args.checkpoint, root_of(args)),
         user_path(args.out),
         args.episodes,
-        greedy=not args.sampled,
+        greedy=False if args.sampled else None,
         seed=args.seed,
         trust=args.trust,
     )

@@ -49,6 +49,9 @@ def export(args: Args) -> None:
         f"same actions as {made.run}/{made.checkpoint} on {made.compared_on}; "
         f"largest difference {made.largest_difference:.1e}"
     )
+    if not made.is_judged_greedy:
+        text = "the run is judged by sampled actions, which scored more on validation; the file has"
+        out.show(f"{text} the most likely action", style="yellow")
     if made.env_wrappers:
         names = ", ".join(made.env_wrappers)
         out.show(f"the environment must apply these wrappers of the run: {names}", style="yellow")

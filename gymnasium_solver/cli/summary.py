@@ -90,6 +90,8 @@ def result_rows(
         text = f"{kind:<8} {score.test(test_score(test))}, std {score(test.get('std'))}"
         rows.append(("" if i else "test", f"{text}, seed {test.get('seed')}"))
         rows += [("", f"  {name}: {text}") for name, text in task_rows(test)]
+    if run.test_note:
+        rows.append(("", run.test_note))
     is_judged_greedy = run.test is None or run.test["greedy"]
     judged_first = sorted(tests, key=lambda test: test.get("greedy") != is_judged_greedy)
     if why := disagreement(judged_first):

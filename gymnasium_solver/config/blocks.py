@@ -187,14 +187,20 @@ class EvalFields(Fields):
     n_steps env steps."""
     eval_warmup_epochs: Annotated[EpochsOrFraction, live()] = 0
     """Epochs before the first evaluation. A value below 1 is a fraction of the planned epochs."""
-    eval_episodes: Annotated[Count, live()] = 20
-    """Episodes per evaluation. More: a more precise score, slower."""
-    eval_deterministic: Annotated[bool, live()] = True
-    """Evaluate with the most likely action instead of a sampled one."""
+    eval_episodes: Annotated[Count | Literal["auto"], live()] = "auto"
+    """Episodes per evaluation. auto: 20, or fewer (at least 2) where these would be more env steps
+    than the budget of the run, or than four times those between two evaluations. A number is played
+    as it is, but for a budget below that of one evaluation: then as many as fit, at least 10. More:
+    a more precise score, slower."""
+    eval_deterministic: Annotated[bool | Literal["auto"], live()] = "auto"
+    """Actions of evaluations and of the test. true: the most likely ones (greedy). false: sampled
+    ones. auto: validations measure both, and the better ones choose the checkpoint and are tested;
+    greedy where sampling only explores (DQN, TD3)."""
     test_episodes: Annotated[Count | Literal["auto"], live()] = "auto"
     """Held-out episodes of the test that decides whether a run is solved. auto: 100; where the time
     limit is above 1,000 steps, as many as fit into 100,000 steps, but at least 30; never fewer than
-    eval_episodes. More: a surer verdict, slower."""
+    eval_episodes. Below the threshold on validation no more than fit into the env steps of training
+    (of a number at least 10). More: a surer verdict, slower."""
     n_eval_envs: Annotated[Count | None, live()] = None
     """Environments used by an evaluation. Unset: chosen by the number of episodes."""
     eval_async: bool = False

@@ -15,6 +15,7 @@ from typing import Any
 import gymnasium
 
 from gymnasium_solver.envs.make import FRAME_OPTIONS, make_vector_env
+from gymnasium_solver.envs.spec import UNLIMITED_STEPS
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.spaces.observations import is_image, part_spaces
 
@@ -51,8 +52,7 @@ def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
     if is_vector and algo_id in ON_POLICY:
         fields["normalize_obs"] = "rolling"
     if env.spec.max_episode_steps is None:
-        # An episode without an end would never be scored.
-        fields["max_episode_steps"] = 1000
+        fields["max_episode_steps"] = UNLIMITED_STEPS
     return fields
 
 

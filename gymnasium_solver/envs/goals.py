@@ -107,7 +107,9 @@ class Batched:
 def successes(info: Mapping[str, Any], n_envs: int) -> np.ndarray | None:
     """bool[N]: what the info of a step says about success; None where it says nothing."""
     for key in ("is_success", "success"):
-        reported = np.asarray(info.get(key))
+        if key not in info:
+            continue
+        reported = np.asarray(info[key])
         if reported.dtype == object and all(
             isinstance(value, _REPORTED) for value in reported.ravel()
         ):

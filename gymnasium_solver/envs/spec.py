@@ -16,6 +16,9 @@ EvalEnvs = Literal["array", "many", "as_training", "one"]
 # 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
 # import. A single env is fastest without either, at 20 us.
 VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
+# The limit of an environment that is registered without one. Random actions may end it soon, yet a
+# policy that repeats a move without effect would never be scored.
+UNLIMITED_STEPS = 10_000
 # How long vectorization_mode async waits for an environment, unless set otherwise.
 ANSWER_WITHIN_S = 300.0
 

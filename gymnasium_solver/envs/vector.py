@@ -33,6 +33,7 @@ import numpy as np
 
 from gymnasium_solver.envs.action_checks import MaskReader, action_checker
 from gymnasium_solver.envs.env_bugs import env_bug
+from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.native.build import CompiledEnvs
@@ -50,6 +51,9 @@ from gymnasium_solver.spaces.space_types import Space, as_float32
 RAW_REWARD = "raw_reward"
 """Info of an engine: the rewards of the environments themselves, where wrappers inside the engine
 change them. Scores are made of these."""
+SUCCEEDED = "episode_success"
+"""Info of every engine whose environments report success: bool[N], whether the episode had it at
+any step so far."""
 Info = dict[str, Any]
 RawStep = tuple[Obs, np.ndarray, np.ndarray, np.ndarray, Info]
 
@@ -228,6 +232,7 @@ class Engine(VectorEnv):
         self._n_done = 0
         self._return = np.zeros(n_envs, np.float64)
         self._length = np.zeros(n_envs, np.int64)
+        self._succeeded: np.ndarray | None = None
 
     def _set_observation_space(self, space: Space, env_id: str) -> None:
         self.observation_space = delivered_space(space, env_id)
@@ -285,6 +290,7 @@ class Engine(VectorEnv):
         self._n_done = 0
         self._return = np.zeros(self.n_envs, np.float64)
         self._length = np.zeros(self.n_envs, np.int64)
+        self._succeeded = None
         return self._deliver(obs)
 
     def step(self, actions: Any) -> Step:
@@ -304,6 +310,9 @@ class Engine(VectorEnv):
         if n_reset:
             self._return[is_reset] = 0.0
             self._length[is_reset] = 0
+        reported = successes(info, self.n_envs) if info else None
+        if reported is not None or self._succeeded is not None:
+            info = {**info, SUCCEEDED: self._success_so_far(reported, is_reset)}
         self._done = terminated | truncated
         self._n_done = int(np.count_nonzero(self._done))
         self._mask = self._masks.at_step(info, self._done, self._length)
@@ -319,6 +328,13 @@ class Engine(VectorEnv):
             self._done,
             info,
         )
+
+    def _success_so_far(self, reported: np.ndarray | None, is_reset: np.ndarray) -> np.ndarray:
+        """Whether each episode had a success; a robot may reach its goal and drift off again."""
+        before = np.zeros(self.n_envs, np.bool_) if self._succeeded is None else self._succeeded
+        now = before if reported is None else before | reported
+        self._succeeded = now & ~is_reset
+        return self._succeeded
 
     def render(self, env_index: int = 0) -> np.ndarray | None:
         return None

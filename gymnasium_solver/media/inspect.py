@@ -119,7 +119,7 @@ class _Recording:
         self.script = Script.of(scene, ask.branch)
         base = {} if self.script.base is None else self.script.base.facts
         greedy = base.get("greedy") if ask.greedy is None else ask.greedy
-        self.greedy = scene.is_greedy(greedy)
+        self.greedy = scene.found.is_greedy(greedy)
         self.player = scene.player(base.get("seed", ask.seed), greedy, explains=True)
         config = scene.found.config
         self.gamma = float(getattr(config, "gamma", 1.0))

@@ -22,6 +22,7 @@ from gymnasium_solver.data.demonstrations import ENV_ID
 from gymnasium_solver.errors import MissingError, RunError
 from gymnasium_solver.media.player import Player, PolicyActor
 from gymnasium_solver.media.stage import plain_stage
+from gymnasium_solver.runs.query import acts_greedily
 from gymnasium_solver.runs.resolve import ResolvedCheckpoint
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.evaluate import eval_seed
@@ -46,11 +47,13 @@ def write_dataset(
     out: Path,
     episodes: int,
     *,
-    greedy: bool = True,
+    greedy: bool | None = None,
     seed: int | None = None,
     trust: bool = False,
 ) -> Written:
-    """Play and write; RunError if `out` exists or cannot name a dataset."""
+    """Play and write; RunError if `out` exists or cannot name a dataset. `greedy`: by default as
+    the run is judged."""
+    greedy = acts_greedily(found.run) if greedy is None else greedy
     try:
         import minari
         from minari.data_collector import EpisodeBuffer

@@ -360,16 +360,12 @@ class Scene:
         """A number, or the seed of a stage of training, as in an evaluation."""
         return pick_seed(self.found.config, self.found.run, self.env_steps, given)
 
-    def is_greedy(self, given: bool | None) -> bool:
-        """By default as in the run's evaluations."""
-        return self.found.config.eval_deterministic if given is None else given
-
     def player(
         self, seed: int | str, greedy: bool | None = None, *, explains: bool = False
     ) -> "Player":
         actor: Actor = RandomActor(self.stage.env.action_space)
         if self.agent is not None:
-            actor = PolicyActor(self.agent, greedy=self.is_greedy(greedy), explains=explains)
+            actor = PolicyActor(self.agent, greedy=self.found.is_greedy(greedy), explains=explains)
         return Player(self.stage, actor, self.seed(seed))
 
     @property

@@ -222,7 +222,7 @@ def record_run(
     with open_scene(found, shots.n_envs) as scene:
         if out is None:
             assert found.run is not None, "an agent without a run needs a file name"
-            name = default_name(scene.env_steps, shots, scene.is_greedy(greedy))
+            name = default_name(scene.env_steps, shots, scene.found.is_greedy(greedy))
             out = found.run.videos_dir / name
         shots = replace(shots, title=scene.title)
         return record(scene.player(seed, greedy), out, shots, fps)

@@ -127,6 +127,7 @@ class DeterministicPolicy(NoisyPolicy):
     "ou" noise (Ornstein-Uhlenbeck) is correlated: it keeps most of its last value.
     """
 
+    is_stochastic = False
     noise_std = 0.0  # set by the learner from its schedule
 
     def state(self) -> dict[str, Any]:

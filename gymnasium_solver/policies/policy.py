@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -113,6 +113,9 @@ class ObsReader:
 class Policy(ABC):
     n_outputs: int | None = None
     """Width of `Acted.outputs`; None: `sample` returns no outputs."""
+    is_stochastic: ClassVar[bool] = True
+    """Whether a distribution was learnt, so that sampled actions are the policy itself. False: they
+    are the greedy ones with exploration added."""
 
     def __init__(self, observation_space: Space, actions: ActionKind, rng: np.random.Generator):
         self.observation_space = observation_space
@@ -124,6 +127,8 @@ class Policy(ABC):
         missing `reset`."""
         self.reader: ObsReader | None = None
         """How `act` of a loaded agent reads observations. None: they are as in training."""
+        self.acts_greedily = True
+        """What `act` does by default; of a loaded agent: how its run is judged."""
         self.loaded_from: Path | None = None
         """Folder of the checkpoint of a loaded agent."""
         self._user_carry: Carry | None = None
@@ -212,12 +217,13 @@ class Policy(ABC):
     def act(
         self,
         obs: Any,
-        greedy: bool = True,
+        greedy: bool | None = None,
         mask: Any = None,
         is_first: Any = None,
         as_trained: bool = False,
     ) -> Any:
-        """The env's action for one observation, or for a batch.
+        """The env's action for one observation, or for a batch. `greedy`: the most likely one, or
+        a sample; by default as the run of a loaded agent is judged, else the most likely one.
 
         A loaded agent takes observations of the environment, and applies the run's observation
         wrappers itself; `as_trained`: they are applied already. A policy with memory keeps its
@@ -235,8 +241,8 @@ class Policy(ABC):
             mask = np.broadcast_to(legal, (n, legal.shape[1])) if mask is None else mask & legal
         carry, firsts = self._carry_for(n, is_first)
         self._warn_of_forgotten_reset(firsts)
-        choose = self.greedy if greedy else self.sample
-        acted = choose(batch, carry, firsts, mask)
+        is_greedy = self.acts_greedily if greedy is None else greedy
+        acted = (self.greedy if is_greedy else self.sample)(batch, carry, firsts, mask)
         self._user_carry = acted.carry
         rows = self.to_env(acted.actions)
         return self.actions.to_native(rows[0]) if is_single else self.actions.to_native_batch(rows)

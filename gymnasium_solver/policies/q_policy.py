@@ -15,6 +15,8 @@ from gymnasium_solver.spaces.observations import Space, obs_len
 class QPolicy(Policy):
     """`epsilon` and `temperature` are set by the learner from their schedules."""
 
+    is_stochastic = False
+
     def __init__(
         self,
         net: QNetwork,

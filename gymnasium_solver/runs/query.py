@@ -75,6 +75,18 @@ def tracker_urls(run: Run) -> dict[str, str]:
     return found
 
 
+def acts_greedily(ref: str | Run, root: Path | None = None) -> bool:
+    """Whether the run is judged by greedy actions: as its config says or, with
+    `eval_deterministic: auto`, as its validations chose."""
+    run = _resolve(ref, root)
+    given = get_config(run).get("eval_deterministic", True)
+    if given != "auto":
+        return bool(given)
+    meta = run.meta()
+    known = [meta.get(name) for name in ("test", "best", "last_eval")]
+    return next((b["greedy"] for b in known if isinstance(b, dict) and "greedy" in b), True) is True
+
+
 def get_metrics(
     ref: str | Run, names: Iterable[str] | None = None, root: Path | None = None
 ) -> dict[str, Curve]:

@@ -62,7 +62,7 @@ class HeldOutTest:
     episodes: int
     greedy: bool
     success: float | None = None
-    """Share of the episodes that ended in success, where the env reports it."""
+    """Share of the episodes with a success at any step, where the env reports it."""
 
 
 class Run:

@@ -25,6 +25,8 @@ class Best(TypedDict):
     score: float
     env_steps: int
     epoch: int | None
+    greedy: NotRequired[bool]
+    """Whether greedy or sampled actions reached it; absent in old runs."""
 
 
 class TestScore(TypedDict):
@@ -36,7 +38,7 @@ class TestScore(TypedDict):
     episodes: int
     greedy: bool
     success: NotRequired[float]
-    """Share of the episodes that ended in success, where the env reports it."""
+    """Share of the episodes with a success at any step, where the env reports it."""
 
 
 class CheckpointSummary(TypedDict):
@@ -67,6 +69,8 @@ class RunSummary:
     """Whether `test` reached the threshold; None without a threshold."""
     test: TestScore | None
     """None until the run has been tested."""
+    test_note: str | None
+    """Why the test has the actions and the number of episodes that it has."""
     env_steps: int
     max_env_steps: int | None
     epoch: int
@@ -162,6 +166,7 @@ def summary_of(
         stop_detail=fields.text("stop_detail"),
         solved=None if threshold is None else bool(test and fields.flag("solved")),
         test=test,
+        test_note=fields.text("test_note"),
         env_steps=fields.count("env_steps") or 0,
         max_env_steps=fields.count("max_env_steps"),
         epoch=fields.count("epoch") or 0,
@@ -210,4 +215,6 @@ def _best(fields: Fields | None) -> Best | None:
     if fields is None or score is None:
         return None
     env_steps, epoch = fields.count("env_steps"), fields.count("epoch")
-    return {"score": score, "env_steps": env_steps or 0, "epoch": epoch}
+    best: Best = {"score": score, "env_steps": env_steps or 0, "epoch": epoch}
+    greedy = fields.flag("greedy")
+    return best if greedy is None else {**best, "greedy": greedy}

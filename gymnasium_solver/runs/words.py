@@ -127,6 +127,7 @@ def result_rows(
             (f"test, {'greedy' if test['greedy'] else 'sampled'} actions", score.test(test))
             for test in shown
         ]
+        rows += [("about the test", run.test_note)] if run.test_note else []
         judged = newest.get(run.test["greedy"], {})
         rows += [(f"task {name}", text) for name, text in task_rows(judged)]
         why = disagreement([newest.get(run.test["greedy"], {}), *others])
@@ -162,9 +163,7 @@ def disagreement(tests: Iterable[Mapping[str, Any]]) -> str | None:
             "sampled actions score more than greedy ones: the most likely action alone gets stuck "
             "where the policy is undecided"
         )
-    return f"{why}; this run is judged by {'greedy' if judged else 'sampled'} actions " + (
-        f"(eval_deterministic: {str(judged).lower()})"
-    )
+    return f"{why}; this run is judged by {'greedy' if judged else 'sampled'} actions"
 
 
 def resume_command(run: RunSummary, runs_dir: str | None = None) -> str:

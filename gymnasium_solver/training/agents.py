@@ -25,7 +25,7 @@ from gymnasium_solver.nets.network import is_cnn
 from gymnasium_solver.policies.policy import ObsReader
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, load_checkpoint
-from gymnasium_solver.runs.query import get_config
+from gymnasium_solver.runs.query import acts_greedily, get_config
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.runs.summary import Fields
@@ -107,6 +107,7 @@ def load_agent(
     meta = Fields(found.run.meta(), found.run.meta_path)
     agent.policy.episode_limit = meta.count("max_episode_steps")
     agent.policy.loaded_from = found.path
+    agent.policy.acts_greedily = acts_greedily(found.run)
     agent.policy.reader = ObsReader(
         run_treatment(found.run, config, agent.observation_space), agent.action_space, found.run.id
     )
@@ -244,7 +245,9 @@ def load_progress(state: Mapping[str, Any], env_steps: int, path: Path) -> Progr
     """The progress in a checkpoint's state."""
     fields = state.get("progress")
     if isinstance(fields, dict):  # older checkpoints do not have all of it
-        fields = {"pending_eval": None, "interventions": {}, "curriculum": {}} | fields
+        new = ("pending_eval", "interventions", "curriculum", "greedy", "best_greedy")
+        newest = ("is_best_compared", "comparison_gap", "evals_to_comparison")
+        fields = {name: getattr(Progress(), name) for name in (*new, *newest)} | fields
     _check_like(asdict(Progress()), fields, "progress", path)
     assert isinstance(fields, dict)
     if fields["env_steps"] != env_steps:

@@ -20,10 +20,9 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec, task_rows
-from gymnasium_solver.envs.vector import CompiledEnvs, Engine, Step, Totals, VectorEnv
+from gymnasium_solver.envs.vector import SUCCEEDED, CompiledEnvs, Engine, Step, Totals, VectorEnv
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.errors import EnvError, Unsupported
 from gymnasium_solver.fast.native.program import NativeForward
@@ -241,7 +240,7 @@ class Collector(EpisodeStats):
             step.episode_return,
             step.episode_length,
             step.terminated,
-            successes(step.info, self.env.n_envs),
+            step.info.get(SUCCEEDED),
             step.info.get(EPISODE_PARTS, {}),
         ).only(over)
 

@@ -23,7 +23,7 @@ from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.collect import Collector, DemoFeed
 from gymnasium_solver.training.epoch_metrics import EpisodeStats
-from gymnasium_solver.training.evaluate import Evaluator
+from gymnasium_solver.training.evaluate import Evaluator, Validation
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.progress import Progress
 
@@ -169,14 +169,18 @@ class Stages:
 
     # -- evaluation -------------------------------------------------------------------------
 
-    def evaluate(self, p: Progress, policy: Policy, activity: Activity) -> EvalResult | None:
+    def evaluate(
+        self, p: Progress, policy: Policy, activity: Activity, how: Validation
+    ) -> EvalResult | None:
         """Evaluate in the current stage, if evaluations promote."""
         if self.curriculum.score != "eval" or not p.curriculum:
             return None
         if self._evaluator is None:
             config = self.stage_config(p.curriculum["stage"], p.curriculum["kwargs"])
             self._evaluator = Evaluator(config, self.spec, activity)
-        result = self._evaluator.evaluate("val", policy, p.env_steps, p.epoch)
+        result = self._evaluator.evaluate(
+            "val", policy, p.env_steps, p.epoch, greedy=how.greedy, episodes=how.episodes
+        )
         p.curriculum["score"] = result.mean
         return result
 

@@ -324,6 +324,11 @@ def validation_row(p: Progress, result: EvalResult) -> dict[str, Any]:
     if result.success is not None:
         row["val/roll/success"] = result.success
     row["val/roll/episodes"] = result.episodes
+    if result.other:
+        row |= {
+            "val/roll/ep_rew/greedy": result.mean if result.greedy else result.other["mean"],
+            "val/roll/ep_rew/sampled": result.other["mean"] if result.greedy else result.mean,
+        }
     row |= {f"val/task/{name}/ep_rew/mean": score["mean"] for name, score in result.tasks.items()}
     return row
 

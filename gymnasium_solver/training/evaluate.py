@@ -2,8 +2,8 @@
 
     result = evaluate(policy, env, 100, greedy=True, seed=1)
     evaluator = Evaluator(config, spec, activity)            # those of a run
-    evaluator.evaluate("val", policy, env_steps, epoch)      # its score selects a checkpoint
-    evaluator.evaluate("test", policy, env_steps, epoch)     # held out
+    evaluator.validate(policy, env_steps, epoch, Validation(20))         # selects a checkpoint
+    evaluator.evaluate("test", policy, env_steps, epoch, greedy=True)    # held out
 
 An env that has finished its share is still stepped but no longer counted, so that short episodes
 are not over-represented. Normalisation statistics are frozen. The environments are reset with
@@ -19,11 +19,13 @@ deterministic, and a resumed run submits the evaluation that was pending again.
 
 import json
 import logging
+import math
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +33,16 @@ import numpy as np
 
 from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.spec import (
+    UNLIMITED_STEPS,
     EnvSpec,
     closes_between_evals,
     eval_envs,
     task_rows,
     task_sizes,
 )
-from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.envs.vector import SUCCEEDED, VectorEnv
 from gymnasium_solver.errors import ConfigError, DivergedError, EnvError, GsolveError
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.runs.checkpoint import load_checkpoint
@@ -53,6 +55,9 @@ from gymnasium_solver.training.threads import helper_environ, limited_threads
 
 log = logging.getLogger(__name__)
 
+EVAL_EPISODES = 20
+FEWEST_EPISODES, FEWEST_ASKED = 2, 10  # that a short training pays for: of `auto`, of a number
+COMPARED = 0.25  # share of the episodes that the other actions are measured on first
 MOST_EVAL_ENVS = 64
 MOST_IN_NUMPY = 256  # for envs vectorised in NumPy: a step of 100 envs costs as much as one of 50
 TEST_EPISODES, FEWEST_TEST_EPISODES = 100, 30
@@ -98,7 +103,7 @@ def evaluate(
             returns += step.episode_return[finished].tolist()
             lengths += step.episode_length[finished].tolist()
             activity.eval_episodes_done = len(returns)
-            if (success := successes(step.info, env.n_envs)) is not None:
+            if (success := step.info.get(SUCCEEDED)) is not None:
                 reached += success[finished].tolist()
     took_s = activity.clock_s() - began_s
     log.debug("%d episodes in %d envs took %.2f s", episodes, env.n_envs, took_s)
@@ -176,9 +181,25 @@ def n_test_episodes(config: Config, spec: EnvSpec) -> int:
     if config.test_episodes != "auto":
         return config.test_episodes
     limit = spec.max_episode_steps
-    affordable = TEST_EPISODES if limit is None else TEST_STEPS // limit
-    by_length = min(TEST_EPISODES, max(FEWEST_TEST_EPISODES, affordable))
-    return max(by_length, config.eval_episodes)
+    if limit is None or limit == UNLIMITED_STEPS:
+        fits = TEST_EPISODES
+    else:
+        fits = TEST_STEPS // limit
+    by_length = min(TEST_EPISODES, max(FEWEST_TEST_EPISODES, fits))
+    return max(by_length, n_eval_episodes(config))
+
+
+def n_eval_episodes(config: Config) -> int:
+    """Number of episodes of an evaluation that the budget does not bound."""
+    return EVAL_EPISODES if config.eval_episodes == "auto" else config.eval_episodes
+
+
+def affordable(episodes: int, given: int | str, env_steps: int, length: float) -> int:
+    """The number of these episodes that `env_steps` of training pay for, if each has this length.
+
+    `given`: the value of the field; an explicit number is cut down to FEWEST_ASKED at most."""
+    fewest = FEWEST_EPISODES if given == "auto" else FEWEST_ASKED
+    return min(episodes, max(fewest, int(env_steps / max(1.0, length))))
 
 
 def eval_seed(config: Config, stage: str, env_steps: int) -> int:
@@ -189,12 +210,24 @@ def eval_seed(config: Config, stage: str, env_steps: int) -> int:
 # -- the evaluations of a run ---------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Validation:
+    """How a validation is made; a job of another process has the same fields."""
+
+    episodes: int
+    greedy: bool = True
+    compares: bool = False
+    """Whether the other actions are measured too."""
+    usual: float | None = None
+    """With a score clearly below this one the other actions are measured in any case."""
+
+
 class Evaluator:
     """Builds its environments on first use; they are separate from the training environments."""
 
     def __init__(self, config: Config, spec: EnvSpec, activity: Activity):
         self.activity = activity
-        self._env: VectorEnv | None = None
+        self._envs: dict[int, VectorEnv] = {}  # by their number of rows
         self.follow(config, spec)
 
     def follow(self, config: Config, spec: EnvSpec) -> None:
@@ -209,25 +242,22 @@ class Evaluator:
         env_steps: int,
         epoch: int,
         *,
-        greedy: bool | None = None,
+        greedy: bool,
+        episodes: int | None = None,
         clock: int | None = None,
     ) -> EvalResult:
         """Evaluate a policy of `env_steps`: its score in the stage "val" selects the best
-        checkpoint, the episodes of "test" are held out. `greedy` None: as the config says. `clock`:
-        selects the episodes, in place of `env_steps`."""
+        checkpoint, the episodes of "test" are held out. `episodes` None: as many as the config
+        says. `clock`: selects the episodes, in place of `env_steps`."""
         config, is_val = self.config, stage == "val"
-        episodes = config.eval_episodes if is_val else self.test_episodes
+        if episodes is None:
+            episodes = n_eval_episodes(config) if is_val else self.test_episodes
         self.activity.begin_evaluation("evaluating" if is_val else "testing", episodes)
-        n_envs = n_eval_envs(config, episodes)
-        if self._env is not None and self._env.n_envs != n_envs:
-            self.close()
-        if self._env is None:
-            self._env = env_from_config(config, n_envs)
         result = evaluate(
             policy,
-            self._env,
+            self._env(n_eval_envs(config, episodes)),
             episodes,
-            greedy=config.eval_deterministic if greedy is None else greedy,
+            greedy=greedy,
             seed=eval_seed(config, stage, env_steps if clock is None else clock),
             env_steps=env_steps,
             epoch=epoch,
@@ -237,10 +267,44 @@ class Evaluator:
             self.close()
         return result
 
+    def validate(self, policy: Policy, env_steps: int, epoch: int, how: Validation) -> EvalResult:
+        """The score with the given actions; where both are compared, with the better ones.
+
+        The other actions play the first quarter of the same episodes, and all of them only where
+        that looks better by more than the standard error: a comparison rarely costs more than a
+        quarter of an evaluation."""
+
+        def measure(greedy: bool, episodes: int) -> EvalResult:
+            return self.evaluate("val", policy, env_steps, epoch, greedy=greedy, episodes=episodes)
+
+        own = measure(how.greedy, how.episodes)
+        is_low = how.usual is not None and own.mean < how.usual - 2 * (own.stderr or 0.0)
+        if not how.compares and not is_low:
+            return own
+        few = min(how.episodes, max(FEWEST_EPISODES, math.ceil(COMPARED * how.episodes)))
+        other = measure(not how.greedy, few)
+        if few < how.episodes and _is_better(other, own):
+            other = measure(not how.greedy, how.episodes)
+        is_chosen = other.episodes == own.episodes and _is_better(other, own)
+        better, worse = (other, own) if is_chosen else (own, other)
+        return replace(better, other=dict(worse.score()))
+
+    def _env(self, n_envs: int) -> VectorEnv:
+        """Environments of a validation or test, and those of a comparison, are kept."""
+        if n_envs not in self._envs:
+            while len(self._envs) > 1:
+                self._envs.pop(next(iter(self._envs))).close()
+            self._envs[n_envs] = env_from_config(self.config, n_envs)
+        return self._envs[n_envs]
+
     def close(self) -> None:
-        if self._env is not None:
-            self._env.close()
-            self._env = None
+        while self._envs:
+            self._envs.popitem()[1].close()
+
+
+def _is_better(other: EvalResult, own: EvalResult) -> bool:
+    """By more than the standard error: of two that are alike the present one is kept."""
+    return other.mean - own.mean > math.hypot(own.stderr or 0.0, other.stderr or 0.0)
 
 
 # -- eval_async -----------------------------------------------------------------------------
@@ -258,18 +322,21 @@ def check_async(config: Config) -> None:
 class BackgroundEvaluator:
     """One process, started with the first job; one job at a time.
 
-    Each line on its stdin is a job, {"kind": "val", "path": ..., "env_steps": ..., "epoch": ...};
-    each line on its stdout is a result, the fields of an EvalResult, or {"error": text}. It ends
-    with its stdin.
+    Each line on its stdin is a job, {"kind": "val", "path": ..., "env_steps": ..., "epoch": ...,
+    "how": the fields of a Validation}; each line on its stdout is a result, the fields of an
+    EvalResult, or {"error": text}. It ends with its stdin.
     """
 
     def __init__(self, run: Run) -> None:
         self._run = run
         self._process: subprocess.Popen[str] | None = None
 
-    def submit(self, checkpoint: Path, env_steps: int, epoch: int, kind: str = "val") -> None:
+    def submit(
+        self, checkpoint: Path, env_steps: int, epoch: int, how: Validation, kind: str = "val"
+    ) -> None:
         path = str(checkpoint.resolve())
         job = {"kind": kind, "path": path, "env_steps": env_steps, "epoch": epoch}
+        job = {**job, "how": asdict(how)}
         pipe = self._started().stdin
         assert pipe is not None
         try:
@@ -338,7 +405,13 @@ def evaluate_jobs(run: Run) -> None:
             try:
                 checkpoint = load_checkpoint(Path(job["path"]))
                 policy = agent_from_checkpoint(evaluator.config, checkpoint).policy
-                result = evaluator.evaluate(job["kind"], policy, job["env_steps"], job["epoch"])
+                clock, how = (job["env_steps"], job["epoch"]), Validation(**job["how"])
+                if job["kind"] == "val":
+                    result = evaluator.validate(policy, *clock, how)
+                else:
+                    result = evaluator.evaluate(
+                        "test", policy, *clock, greedy=how.greedy, episodes=how.episodes
+                    )
                 answer = result.to_dict()
             except GsolveError as error:
                 answer = {"error": str(error)}

@@ -6,7 +6,7 @@ episodes that were not used for the selection.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,10 +21,13 @@ from gymnasium_solver.runs.checkpoint import (
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.training.epoch_metrics import EPISODE_WINDOW, EpisodeStats, validation_row
+from gymnasium_solver.training.evaluate import Validation, affordable, n_eval_episodes
 from gymnasium_solver.training.live import watch_row
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.progress import Goal, Plan, Progress
 from gymnasium_solver.training.trainer import Trainer
+
+MOST_EVAL_SHARE = 4  # env steps of an evaluation with eval_episodes auto, to those between two
 
 
 @dataclass
@@ -56,9 +59,9 @@ def judge_epoch(trainer: Trainer, steps_before: int) -> Judged:
         found.is_submitted = not (found.stop_reason or goal_reason or train_goal)
         found.stop_reason = found.stop_reason or goal_reason
     if is_due and not found.is_submitted and p.passed_test is None:
-        found.result = _evaluate(trainer, "val")
+        found.result = _validate(trainer)
         trainer.run.log_event("eval", stage="val", **found.result.to_dict())
-        found.is_best = p.note_score(found.result)
+        found.is_best = note_validation(trainer, found.result)
     if is_due and stages is not None:
         _evaluate_stage(trainer)
     if not found.stop_reason:
@@ -70,21 +73,93 @@ def judge_epoch(trainer: Trainer, steps_before: int) -> Judged:
     return found
 
 
-def _evaluate(trainer: Trainer, stage: str) -> EvalResult:
-    """Evaluate the current policy."""
-    p = trainer.progress
+def _validate(trainer: Trainer) -> EvalResult:
+    """Validate the current policy."""
+    p, how = trainer.progress, validation_now(trainer)
     with trainer.timer.section("eval"):
-        return trainer.evaluator.evaluate(stage, trainer.agent.policy, p.env_steps, p.epoch)
+        return trainer.evaluator.validate(trainer.agent.policy, p.env_steps, p.epoch, how)
+
+
+def _test(trainer: Trainer) -> EvalResult:
+    """A held-out test of the current policy: a verdict is claimed, so it has all its episodes."""
+    p = trainer.progress
+    if is_undecided(trainer) and p.last_eval is None:
+        note_actions(trainer, _validate(trainer))
+    with trainer.timer.section("eval"):
+        return trainer.evaluator.evaluate(
+            "test", trainer.agent.policy, p.env_steps, p.epoch, greedy=is_greedy(trainer)
+        )
 
 
 def _evaluate_stage(trainer: Trainer) -> None:
     p, stages = trainer.progress, trainer.stages
     assert stages is not None
     with trainer.timer.section("eval"):
-        result = stages.evaluate(p, trainer.agent.policy, trainer.activity)
+        how = validation_now(trainer)
+        result = stages.evaluate(p, trainer.agent.policy, trainer.activity, how)
     if result is not None:
         number = p.curriculum["stage"] + 1
         trainer.run.log_event("eval", stage="curriculum", number=number, **result.to_dict())
+
+
+# -- which actions, and how many episodes ----------------------------------------------------
+
+
+def is_undecided(trainer: Trainer) -> bool:
+    """Whether validations choose between greedy and sampled actions."""
+    return trainer.config.eval_deterministic == "auto" and trainer.agent.policy.is_stochastic
+
+
+def is_greedy(trainer: Trainer) -> bool:
+    """The actions of evaluations now."""
+    if is_undecided(trainer):
+        return trainer.progress.greedy
+    return trainer.config.eval_deterministic is not False
+
+
+def validation_now(trainer: Trainer) -> Validation:
+    """How a validation is made now: by the config, the progress and the lengths of episodes."""
+    p, config, steps = trainer.progress, trainer.config, trainer.plan.total_steps
+    if config.eval_episodes == "auto":
+        epochs = (config.eval_freq_epochs or 1) * config.n_envs * config.n_steps
+        steps = min(steps, MOST_EVAL_SHARE * (config.eval_freq_steps or epochs))
+    given, length = config.eval_episodes, episode_length(trainer)
+    episodes = affordable(n_eval_episodes(config), given, steps, length)
+    if not is_undecided(trainer):
+        return Validation(episodes, is_greedy(trainer))
+    usual = None if p.last_eval is None else p.last_eval["score"]
+    return Validation(episodes, p.greedy, p.evals_to_comparison == 0, usual)
+
+
+def episode_length(trainer: Trainer) -> float:
+    """Mean length of the last episodes of training, or of the last evaluation if that is more.
+    Before any has ended: the time limit, or what an environment has been stepped."""
+    p, lengths = trainer.progress, trainer.collector.lengths
+    known = [float(np.mean(lengths))] if lengths else []
+    known += [p.last_eval.get("length", 0.0)] if p.last_eval else []
+    if known:
+        return max(known)
+    return float(trainer.spec.max_episode_steps or p.env_steps / trainer.config.n_envs)
+
+
+def note_validation(trainer: Trainer, result: EvalResult) -> bool:
+    """Record a validation; whether it is the best so far."""
+    note_actions(trainer, result)
+    return trainer.progress.note_score(result)
+
+
+def note_actions(trainer: Trainer, result: EvalResult) -> None:
+    """Evaluate with the actions that scored more, and say so if these are others than before."""
+    p = trainer.progress
+    if result.other and result.greedy != p.greedy:
+        names = ("greedy", "sampled") if result.greedy else ("sampled", "greedy")
+        trainer.observer.on_message(
+            "info",
+            f"{names[0]} actions score more than {names[1]} ones on validation, "
+            f"{result.mean:,.4g} against {result.other['mean']:,.4g}: evaluations and the test use "
+            "them (eval_deterministic: auto)",
+        )
+    p.note_actions(result)
 
 
 # -- evaluations by another process (eval_async) ---------------------------------------------
@@ -99,7 +174,8 @@ def submit_pending(trainer: Trainer) -> None:
     if path is None:  # a resume from an older checkpoint, whose neighbour was pruned
         trainer.progress.pending_eval = None
         return
-    trainer.background.submit(path, pending["env_steps"], pending["epoch"])
+    how = validation_now(trainer)
+    trainer.background.submit(path, pending["env_steps"], pending["epoch"], how)
 
 
 def take_pending(trainer: Trainer) -> str | None:
@@ -108,11 +184,11 @@ def take_pending(trainer: Trainer) -> str | None:
     p, directory = trainer.progress, trainer.run.checkpoints_dir
     if p.pending_eval is None or trainer.background is None:
         return None
-    trainer.activity.begin_evaluation("evaluating", trainer.config.eval_episodes)
+    trainer.activity.begin_evaluation("evaluating", n_eval_episodes(trainer.config))
     with trainer.timer.section("eval"):
         result = trainer.background.result()
     p.pending_eval = None
-    is_best = p.note_score(result)
+    is_best = note_validation(trainer, result)
     late = {"logged_at": p.env_steps}
     trainer.run.log_event("eval", stage="val", **late, **result.to_dict())
     clock = {"env_steps": result.env_steps, "epoch": result.epoch, "wall_s": p.wall_s}
@@ -130,7 +206,8 @@ def take_pending(trainer: Trainer) -> str | None:
     goal = eval_goal_reached(trainer.plan, result)
     if goal is None or not goal.needs_test:
         return None if goal is None else goal.reason
-    trainer.background.submit(path, result.env_steps, result.epoch, kind="test")
+    how = Validation(trainer.evaluator.test_episodes, result.greedy)
+    trainer.background.submit(path, result.env_steps, result.epoch, how, kind="test")
     if not _passes(trainer, trainer.background.result()):
         return None
     p.choose(result)
@@ -149,7 +226,7 @@ def goal_reached(
     untested = [goal for goal in goals if not goal.needs_test]
     if untested:
         return untested[0].reason
-    if goals and _passes(trainer, _evaluate(trainer, "test")):  # on episodes of no other test
+    if goals and _passes(trainer, _test(trainer)):  # on episodes of no other test
         return goals[0].reason
     return None
 
@@ -228,15 +305,16 @@ def finish(trainer: Trainer, stop_reason: str) -> None:
     trainer.is_over = True
     status = "interrupted" if stop_reason in ("interrupted", "requested") else "finished"
     final: dict[str, EvalResult] = {}
+    test, note = None, None
     if status == "finished" and trainer.plan.tests:
         with trainer.timer.section("eval"):
-            final = final_test(trainer)
-    test = final.get("greedy" if trainer.config.eval_deterministic else "sampled")
+            final, test, note = final_test(trainer)
     trainer.update_meta(
         status=status,
         stop_reason=stop_reason,
         stop_detail=trainer.stop_detail,
         test=None if test is None else test.score(),
+        test_note=note,
         solved=is_solved(trainer.plan, test),
     )
     write_report(trainer.run.path)
@@ -244,29 +322,77 @@ def finish(trainer: Trainer, stop_reason: str) -> None:
     trainer.observer.on_end(query.get_run(trainer.run), final)
 
 
-def final_test(trainer: Trainer) -> dict[str, EvalResult]:
-    """Test the selected checkpoint on held-out episodes, greedy and sampled.
+def final_test(trainer: Trainer) -> tuple[dict[str, EvalResult], EvalResult, str | None]:
+    """Test the selected checkpoint on held-out episodes, greedy and sampled; which of the two
+    judges, and a text about it.
 
     This is the best checkpoint by validation, or the last one if nothing was evaluated. A test
     that ended training is not repeated.
     """
-    p = trainer.progress
+    p, policy = trainer.progress, trainer.agent.policy
     chosen = load_checkpoint(resolve_checkpoint(trainer.run, trainer.run.path.parent).path)
     trainer.agent.load_weights(chosen.tensors["model"])
-    trainer.agent.policy.load_state(chosen.state["agent"]["policy"])  # as it explored then
+    policy.load_state(chosen.state["agent"]["policy"])  # as it explored then
+    clock = chosen.env_steps, chosen.state["progress"]["epoch"]
     passed = EvalResult.from_dict(p.passed_test) if p.passed_test else None
+    greedy, notes = is_greedy(trainer), []
+    if is_undecided(trainer):
+        greedy = passed.greedy if passed else _better_actions(trainer, clock)
+        names = ("greedy", "sampled") if greedy else ("sampled", "greedy")
+        notes.append(f"judged by {names[0]} actions: {names[1]} ones did no better on validation")
+    episodes, why = (passed.episodes, None) if passed else test_episodes(trainer)
+    notes += [] if why is None else [why]
     results = {}
-    for name, greedy in (("greedy", True), ("sampled", False)):
-        if passed is not None and passed.greedy == greedy:
+    for name, is_most_likely in (("greedy", True), ("sampled", False)):
+        if passed is not None and passed.greedy == is_most_likely:
             results[name] = passed
         else:
             results[name] = trainer.evaluator.evaluate(
                 "test",
-                trainer.agent.policy,
-                chosen.env_steps,
-                chosen.state["progress"]["epoch"],
-                greedy=greedy,
+                policy,
+                *clock,
+                greedy=is_most_likely,
+                episodes=episodes,
                 clock=p.env_steps,
             )
         trainer.run.log_event("eval", stage="test", **results[name].to_dict())
-    return results
+    test = results["greedy" if greedy else "sampled"]
+    limit = trainer.config.max_episode_steps
+    if limit is not None and (n_cut := sum(length >= limit for length in test.lengths)):
+        notes.append(f"{n_cut} of {test.episodes} test episodes had {limit:,} steps, the limit")
+    return results, test, "; ".join(notes) or None
+
+
+def _better_actions(trainer: Trainer, clock: tuple[int, int]) -> bool:
+    """Whether the selected checkpoint scores more with greedy actions. Where its validation did not
+    compare them, or there was none, they are compared now."""
+    p = trainer.progress
+    if p.best_score is not None and p.is_best_compared:
+        return p.best_greedy
+    start = p.best_greedy if p.best_score is not None else p.greedy
+    how = replace(validation_now(trainer), greedy=start, compares=True)
+    result = trainer.evaluator.validate(trainer.agent.policy, *clock, how)
+    trainer.run.log_event("eval", stage="comparison", **result.to_dict())
+    return result.greedy
+
+
+def test_episodes(trainer: Trainer) -> tuple[int, str | None]:
+    """How many episodes the final test has, and why if these are not all.
+
+    All where a validation has reached the threshold. Otherwise nobody claims that the run is
+    solved, and a test is not worth more env steps than training had."""
+    p, plan, config = trainer.progress, trainer.plan, trainer.config
+    full, returns = trainer.evaluator.test_episodes, trainer.collector.returns
+    score = p.best_score if p.best_score is not None or not returns else float(np.mean(returns))
+    if plan.threshold is None and config.test_episodes != "auto":
+        return full, None
+    if plan.threshold is not None and score is not None and score >= plan.threshold:
+        return full, None
+    n = affordable(full, config.test_episodes, p.env_steps, episode_length(trainer))
+    if n == full:
+        return full, None
+    goal = "without a threshold" if plan.threshold is None else "below the threshold on validation"
+    return n, (
+        f"{n} test episodes instead of {full:,}: {goal}, a test plays no more than training did "
+        f"({p.env_steps:,} env steps; gsolve eval --episodes {full} plays all)"
+    )

@@ -125,12 +125,15 @@ class EvalResult:
     returns: list[float]
     lengths: list[int]
     success: float | None = None
-    """Share of the episodes that ended in success, where the env reports it (`is_success` or
+    """Share of the episodes with a success at any step, where the env reports it (`is_success` or
     `success` in its info)."""
     protocol: dict[str, Any] = field(default_factory=dict)
     """Settings that affect the score, for suites (Atari) with more than one evaluation protocol."""
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Mean, standard error, episodes and threshold by task, where a run has several."""
+    other: dict[str, Any] = field(default_factory=dict)
+    """Mean, standard error and episodes with the other actions (sampled instead of greedy, or the
+    reverse), where a validation measured both."""
 
     @property
     def stderr(self) -> float | None:
@@ -147,13 +150,19 @@ class EvalResult:
 
     def to_dict(self) -> dict[str, Any]:
         given = asdict(self)
-        absent: dict[str, Any] = {"protocol": {}, "success": None, "tasks": {}}
+        absent: dict[str, Any] = {"protocol": {}, "success": None, "tasks": {}, "other": {}}
         fields = {k: v for k, v in given.items() if k not in absent or v != absent[k]}
         return fields | {"stderr": self.stderr}
 
     def score(self) -> TestScore:
         """The fields of a test shown in a verdict."""
         return test_score(self.to_dict())
+
+    @property
+    def is_clearly_better(self) -> bool:
+        """Than the other actions, by two standard errors."""
+        error = math.hypot(self.stderr or 0.0, self.other.get("stderr") or 0.0)
+        return bool(self.other) and self.mean - self.other["mean"] > 2 * error
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.training.observer import EvalResult
 
+MOST_BETWEEN = 8  # evaluations between two comparisons of greedy with sampled actions
 CHECKPOINT_SECONDS = 20.0  # the most that a crash can lose; saving takes about 10 ms
 
 
@@ -38,6 +39,15 @@ class Progress:
     """Why training ended; set in the last checkpoint of a run that needs no more training."""
     pending_eval: dict[str, int] | None = None
     """Clocks of the evaluation that another process is making (`eval_async`)."""
+    greedy: bool = True
+    """The actions of evaluations with `eval_deterministic: auto`: those that scored more."""
+    best_greedy: bool = True
+    """The actions by which the best score was reached."""
+    is_best_compared: bool = False
+    """Whether both actions were measured for it."""
+    comparison_gap: int = 1
+    """Evaluations from one comparison of greedy with sampled actions to the next."""
+    evals_to_comparison: int = 0
     interventions: dict[str, Any] = field(default_factory=dict)
     """State of the rules by name (training/live.py)."""
     curriculum: dict[str, Any] = field(default_factory=dict)
@@ -46,15 +56,32 @@ class Progress:
     def note_score(self, result: EvalResult) -> bool:
         """Record an evaluation; return whether it is the best so far. Ties go to the later one."""
         score = result.mean
-        self.last_eval = {"score": score, "env_steps": result.env_steps, "epoch": result.epoch}
+        self.last_eval = {
+            "score": score,
+            "env_steps": result.env_steps,
+            "epoch": result.epoch,
+            "greedy": result.greedy,
+            "length": result.length_mean,
+        }
         if math.isnan(score) or (self.best_score is not None and score < self.best_score):
             return False
         self.choose(result)
         return True
 
+    def note_actions(self, result: EvalResult) -> None:
+        """Once the same actions are clearly better again, the others are measured less often."""
+        if not result.other:
+            self.evals_to_comparison = max(0, self.evals_to_comparison - 1)
+            return
+        is_settled = result.greedy == self.greedy and result.is_clearly_better
+        self.comparison_gap = min(MOST_BETWEEN, 2 * self.comparison_gap) if is_settled else 1
+        self.evals_to_comparison = self.comparison_gap - 1
+        self.greedy = result.greedy
+
     def choose(self, result: EvalResult) -> None:
         """Mark the weights that were evaluated as the best."""
         self.best_score = result.mean
+        self.best_greedy, self.is_best_compared = result.greedy, bool(result.other)
         self.best_env_steps, self.best_epoch = result.env_steps, result.epoch
 
     @property
@@ -65,6 +92,7 @@ class Progress:
             "score": self.best_score,
             "env_steps": self.best_env_steps,
             "epoch": self.best_epoch,
+            "greedy": self.best_greedy,
         }
 
 

@@ -30,7 +30,13 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.summary import Fields
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.agents import agent_from_checkpoint, load_agent, load_progress
-from gymnasium_solver.training.evaluate import eval_seed, evaluate, n_eval_envs, own_stream
+from gymnasium_solver.training.evaluate import (
+    eval_seed,
+    evaluate,
+    n_eval_envs,
+    n_eval_episodes,
+    own_stream,
+)
 from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.seeds import stage_seed
 from gymnasium_solver.training.targets import Found
@@ -134,16 +140,18 @@ def _play(
         for episode in range(episodes):
             obs, info = env.reset(seed=seed if episode == 0 else None)
             agent.reset()
-            total, length, is_over = 0.0, 0, False
+            total, length, is_over, success = 0.0, 0, False, None
             while not is_over:
                 action = agent.act(obs, mask=info.get("action_mask"), **how)
                 obs, reward, terminated, truncated, info = env.step(action)
                 total, length = total + float(reward), length + 1
                 is_over = bool(terminated or truncated)
+                reported = successes({name: [value] for name, value in info.items()}, 1)
+                if reported is not None:
+                    success = bool(success or reported[0])
             returns.append(float(info["episode_return"]) if is_made else total)
             lengths.append(length)
-            reported = successes({name: [value] for name, value in info.items()}, 1)
-            reached += [] if reported is None else reported.tolist()
+            reached += [] if success is None else [success]
     return returns, lengths, float(np.mean(reached)) if reached else None
 
 
@@ -175,7 +183,7 @@ def _own_episodes(found: Found, seed: int | str | None) -> int:
         return EPISODES
     meta = Fields(found.run.meta(), found.run.meta_path)
     tested = None if seed == "val" else meta.count("test_episodes")
-    return int(tested or found.config.eval_episodes)
+    return int(tested or n_eval_episodes(found.config))
 
 
 def pick_seed(config: Config, run: Run | None, env_steps: int, seed: int | str | None) -> int:

@@ -29,6 +29,7 @@ from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.spec import family_of, registry_entry
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError, GsolveError, RunError, TrustError
+from gymnasium_solver.runs.query import acts_greedily
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.suggest import did_you_mean
@@ -58,6 +59,14 @@ class Found:
     agent: Agent | None = None
     changed: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
     """Fields that differ from the run's config: before and now."""
+
+    def is_greedy(self, given: bool | None = None) -> bool:
+        """By default as the run is judged."""
+        if given is not None:
+            return given
+        if self.run is None:
+            return self.config.eval_deterministic is not False
+        return acts_greedily(self.run)
 
 
 def find_target(target: Target, root: Path, *, trust: bool = False) -> Found:

@@ -90,8 +90,8 @@ def test_a_made_environment_gives_the_same_episodes(
     recurrent: str | None, make_run: MakeRun
 ) -> None:
     run = make_run(recurrent=recurrent, vectorization_mode="sync", env_wrappers=[SCALE])
-    expected = gs.evaluate(run, 4, seed=5, n_eval_envs=1)
-    got = gs.evaluate(run, 4, seed=5, env=gs.make_env(run))
+    expected = gs.evaluate(run, 4, seed=5, greedy=True, n_eval_envs=1)
+    got = gs.evaluate(run, 4, seed=5, greedy=True, env=gs.make_env(run))
     assert (got.returns, got.lengths) == (expected.returns, expected.lengths)
     both = gs.evaluate(run, 4, seed=5, n_eval_envs=2)
     assert gs.evaluate(run, 4, seed=5, env=gs.make_env(run, 2)).returns == both.returns

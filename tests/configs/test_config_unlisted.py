@@ -11,6 +11,7 @@ import pytest
 
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.envs.spec import UNLIMITED_STEPS
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.training.prepare import build_config, load_config
 
@@ -58,7 +59,7 @@ def test_fields_suit_the_spaces() -> None:
     assert (config.env_id, config.algo_id, config.variant) == ("UnlistedEndless-v0", "ppo", "ppo")
     assert config.project_id == "UnlistedEndless-v0"
     assert config.normalize_obs == "rolling"
-    assert config.max_episode_steps == 1000  # it has no limit of its own
+    assert config.max_episode_steps == UNLIMITED_STEPS  # it has no limit of its own
     assert config.max_env_steps == 300_000
     assert build_config(config_dict(config)) == config  # so that the run can be resumed
     images = load_config("CarRacing-v2:ppo")

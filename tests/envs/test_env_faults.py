@@ -122,6 +122,11 @@ def test_rewards_that_are_no_number(mode: str, reward: Any) -> None:
         play(mode, fault="reward", value=reward)
 
 
+def test_a_vector_of_rewards_is_refused_with_the_wrapper_that_helps() -> None:
+    with pytest.raises(EnvError, match=r"LinearReward', weight: \[0\.333, 0\.333, 0\.333\]"):
+        play("sync", fault="reward", value=np.zeros(3))
+
+
 def test_batches_of_rewards() -> None:
     _, steps = play("vector", fault="reward", value=np.array([[2.0], [3.0]]))
     assert steps[0].reward.tolist() == [2.0, 3.0]

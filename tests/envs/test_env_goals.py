@@ -8,7 +8,7 @@ import pytest
 
 from gymnasium_solver.envs.goals import goal_functions_of, successes
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.envs.vector import SUCCEEDED, VectorEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import ACHIEVED, DESIRED, check_goal_space
 
@@ -200,6 +200,7 @@ def test_observations_without_two_goals_alike_are_refused() -> None:
         ({"success": np.array(["yes", "no"])}, None),
         ({"success": np.array([{}, None], object)}, None),
         ({"success": 1.0}, None),
+        ({"success": None}, None),
         ({}, None),
     ],
 )
@@ -208,6 +209,38 @@ def test_success_is_read_in_whichever_form_it_is_told(
 ) -> None:
     told = successes(info, 2)
     assert (None if told is None else told.tolist()) == expected
+
+
+def test_one_env_that_reports_nothing_has_no_success() -> None:
+    assert successes({}, 1) is None
+
+
+class Passing(gymnasium.Env[Any, Any]):
+    """Reports success at one step of an episode, as PointMaze does where the agent drifts off."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {"success": False}
+
+    def step(self, action: Any) -> Any:
+        self.t += 1
+        reached = self.t == 2 and bool(action)
+        return np.zeros(1, np.float32), 0.0, self.t == 4, False, {"success": reached}
+
+
+def test_success_counts_at_any_step_of_the_episode() -> None:
+    if "GsolvePassing-v0" not in gymnasium.registry:
+        made: Any = Passing
+        gymnasium.register("GsolvePassing-v0", entry_point=made, disable_env_checker=True)
+    env = make_vector_env("GsolvePassing-v0", 2)
+    env.reset(1)
+    told = [env.step(np.array([1, 0])).info[SUCCEEDED].tolist() for _ in range(6)]
+    reached = [True, False]
+    assert told == [[False, False], reached, reached, reached, [False, False], [False, False]]
 
 
 def best_flip(obs: Any) -> np.ndarray:

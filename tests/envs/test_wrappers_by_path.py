@@ -75,6 +75,32 @@ def test_the_choice_of_engine_is_told() -> None:
     assert env.observation_space.shape == (3,)
 
 
+class Weighted(gymnasium.RewardWrapper[Any, Any]):
+    """The number that a vector of rewards is worth."""
+
+    def reward(self, reward: Any) -> float:
+        return float(np.dot([0.5, 0.25], reward))
+
+
+class PaysVectors(gymnasium.RewardWrapper[Any, Any]):
+    def reward(self, reward: Any) -> Any:
+        return np.array([1.0, 2.0])
+
+
+def pays_vectors(**kwargs: Any) -> gymnasium.Env[Any, Any]:
+    return PaysVectors(gymnasium.make("MountainCar-v0", **kwargs))
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_a_vector_that_a_wrapper_makes_a_number_is_scored_by_that(mode: str) -> None:
+    if "GsolveVectors-v0" not in gymnasium.registry:
+        gymnasium.register("GsolveVectors-v0", pays_vectors, disable_env_checker=True)
+    env = make("GsolveVectors-v0", {"id": f"{__name__}:Weighted"}, mode=mode)
+    _, steps = play(env, 3)
+    assert steps[-1].reward.tolist() == [1.0, 1.0]
+    assert steps[-1].episode_return.tolist() == [3.0, 3.0]
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_scores_are_those_of_the_env_itself(mode: str) -> None:
     wrapper = {"id": "tests.envs.test_wrappers_by_path:Doubled", "factor": 3.0}

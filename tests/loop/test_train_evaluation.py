@@ -20,6 +20,7 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.agents import build_agent, load_agent
 from gymnasium_solver.training.evaluate import (
     BackgroundEvaluator,
+    Validation,
     check_async,
     episode_shares,
     evaluate,
@@ -29,7 +30,8 @@ from gymnasium_solver.training.loop import resume, train
 from gymnasium_solver.training.observer import EvalResult, Observer
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.progress import EvalCadence, eval_cadence
-from tests.loop.conftest import Asks
+from gymnasium_solver.training.targets import find_run
+from tests.loop.conftest import Asks, SmallEnv, registered
 
 Call = Callable[..., Any]
 
@@ -186,6 +188,10 @@ class Heard(Observer):
         self.evals: list[tuple[EvalResult, bool]] = []
         self.final: dict[str, EvalResult] = {}
         self.saved: list[str] = []
+        self.messages: list[str] = []
+
+    def on_message(self, level: str, text: str) -> None:
+        self.messages.append(text)
 
     def on_eval(self, result: EvalResult, is_best: bool) -> None:
         self.evals.append((result, is_best))
@@ -202,6 +208,7 @@ def test_the_final_test_is_of_the_best_policy_on_episodes_of_its_own(
 ) -> None:
     heard = Heard()
     fields = {"eval_freq_epochs": 1, "eval_episodes": 4, "test_episodes": 6, "seed": 2}
+    fields["eval_deterministic"] = True
     run = train("ppo", "CartPole-v1", observer=heard, policy_lr=0.05, **fields)  # up and down
     best = run.meta()["best"]
     assert best["epoch"] < run.meta()["epoch"], "the best must not be the last here"
@@ -233,6 +240,115 @@ def test_the_test_follows_eval_deterministic(train: Call) -> None:
     run = train("ppo", "CartPole-v1", observer=heard, **fields)
     assert run.meta()["test"] == heard.final["sampled"].score()
     assert run.meta()["test"]["greedy"] is False
+
+
+class Alternating(SmallEnv):
+    """Pays for another action than the last one: greedy actions, all the same, are paid once."""
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.last = 1
+        return super().reset(**kwargs)
+
+    def pay(self, action: int) -> float:
+        changed, self.last = action != self.last, action
+        return float(changed)
+
+    def ends(self) -> bool:
+        return self.t == 12
+
+
+class Steady(Alternating):
+    """Pays for the action that a policy prefers, whichever it is: for the same one again."""
+
+    def pay(self, action: int) -> float:
+        return 1.0 - super().pay(action)
+
+
+STUCK: dict[str, Any] = {"eval_freq_epochs": 1, "eval_episodes": 8, "test_episodes": 8}
+
+
+def test_auto_takes_the_better_of_greedy_and_sampled_actions(train: Call, events: Call) -> None:
+    heard = Heard()
+    run = train("ppo", registered(Alternating), observer=heard, policy_lr=1e-6, **STUCK)
+    assert [result.greedy for result, _ in heard.evals] == [False] * 4
+    assert heard.evals[0][0].other["mean"] <= 1 < heard.evals[0][0].mean
+    assert heard.final["greedy"].mean <= 1 < heard.final["sampled"].mean
+    meta = run.meta()
+    assert meta["test"] == heard.final["sampled"].score()
+    assert meta["best"]["greedy"] is False
+    assert "sampled" in meta["test_note"]
+    rows = get_metrics(run, ["val/roll/ep_rew/*"])
+    assert rows["val/roll/ep_rew/greedy"][0][1] <= 1 < rows["val/roll/ep_rew/sampled"][0][1]
+    assert any("sampled actions score more" in text for text in heard.messages)
+
+
+def test_auto_stays_greedy_where_that_is_better_and_compares_less_and_less(train: Call) -> None:
+    heard = Heard()
+    fields = {**STUCK, "policy_lr": 1e-6, "max_epochs": 8}
+    run = train("ppo", registered(Steady), observer=heard, **fields)
+    results = [result for result, _ in heard.evals]
+    assert all(result.greedy for result in results)
+    assert [bool(result.other) for result in results] == [
+        *(True, False, True, False),
+        *(False, False, True, False),
+    ]
+    assert all(result.other["episodes"] == 2 for result in results if result.other)
+    assert run.meta()["test"] == heard.final["greedy"].score()
+
+
+@pytest.mark.parametrize("algo_id", ["dqn", "td3"])
+def test_auto_is_greedy_where_sampling_only_explores(algo_id: str, train: Call) -> None:
+    heard, env_id = Heard(), {"dqn": registered(Alternating), "td3": "Pendulum-v1"}[algo_id]
+    train(algo_id, env_id, observer=heard, **STUCK, max_epochs=1)
+    assert all(result.greedy and not result.other for result, _ in heard.evals)
+
+
+def test_a_resume_chooses_the_same_actions(exact_resume: Call, events: Call) -> None:
+    fields = {**STUCK, "policy_lr": 0.01, "max_epochs": 6}
+    whole, run = exact_resume("ppo", registered(Alternating), at=3, every=1, **fields)
+    own, other = ([{**e, "at": 0} for e in events(r, "eval")] for r in (run, whole))
+    assert own == other
+    assert run.meta()["test"] == whole.meta()["test"]
+
+
+def test_without_validations_auto_compares_before_the_test(train: Call, events: Call) -> None:
+    fields = {"reward_threshold": 100.0, "test_episodes": 8, "policy_lr": 1e-6}
+    run = train("ppo", registered(Alternating), **fields)
+    assert run.meta()["test"]["greedy"] is False
+    assert [event["stage"] for event in events(run, "eval")] == ["comparison", "test", "test"]
+
+
+def test_an_agent_acts_as_its_run_is_judged(train: Call, tmp_path: Path) -> None:
+    run = train("ppo", registered(Alternating), policy_lr=1e-6, **STUCK)
+    agent, obs = load_agent(run.id, tmp_path / "runs"), np.zeros(1, np.float32)
+    assert {int(agent.act(obs)) for _ in range(50)} == {0, 1}
+    assert len({int(agent.act(obs, greedy=True)) for _ in range(50)}) == 1
+    assert find_run(run.id, tmp_path / "runs").is_greedy() is False
+
+
+# -- how many episodes ------------------------------------------------------------------------
+
+
+def test_a_short_trial_is_not_followed_by_a_long_test(train: Call, events: Call) -> None:
+    fields = {"eval_freq_epochs": 1, "n_envs": 2, "n_steps": 60, "max_epochs": 1}
+    run = train("ppo", registered(Alternating), test_episodes="auto", **fields)
+    of_stage = {event["stage"]: event["episodes"] for event in events(run, "eval")}
+    assert of_stage == {"val": 10, "test": 9}  # 12 steps each, of 120 and of those that count
+    assert "9 test episodes instead of 100" in run.meta()["test_note"]
+
+
+@pytest.mark.parametrize("threshold", [1.5, 100.0], ids=["reached", "missed"])
+def test_a_claimed_verdict_has_the_whole_test(threshold: float, train: Call) -> None:
+    fields = {"n_envs": 2, "n_steps": 60, "max_epochs": 1, "test_episodes": 40, "policy_lr": 1e-6}
+    goal = {"reward_threshold": threshold, "early_stop_on_eval_threshold": None}
+    run = train("ppo", registered(Alternating), eval_freq_epochs=1, **fields, **goal)
+    assert run.meta()["test"]["episodes"] == (40 if threshold == 1.5 else 10)
+
+
+def test_episodes_that_were_asked_for_are_played_where_there_is_no_threshold(train: Call) -> None:
+    fields = {"n_envs": 1, "n_steps": 12, "max_epochs": 1, "eval_freq_epochs": 1}
+    run = train("ppo", registered(Alternating), test_episodes=25, **fields)
+    assert run.meta()["test"]["episodes"] == 25
 
 
 def test_ties_go_to_the_later_checkpoint(train: Call) -> None:
@@ -401,7 +517,7 @@ def test_a_dead_process_is_told(tmp_path: Path, whole: Run) -> None:
     evaluator = BackgroundEvaluator(whole)
     best = next(c for c in list_checkpoints(whole.checkpoints_dir) if c.is_best)
     try:
-        evaluator.submit(best.path, best.env_steps, 2)
+        evaluator.submit(best.path, best.env_steps, 2, Validation(3))
         process = evaluator._process
         assert process is not None
         os.kill(process.pid, signal.SIGKILL)

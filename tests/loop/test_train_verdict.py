@@ -121,7 +121,7 @@ def test_a_run_killed_in_its_final_test_is_finished_by_a_resume(
     with monkeypatch.context() as patch:
         evaluate = Evaluator.evaluate
 
-        def die(self: Evaluator, *args: Any, greedy: bool | None = None, **clock: Any) -> Any:
+        def die(self: Evaluator, *args: Any, greedy: bool, **clock: Any) -> Any:
             if greedy is False:  # the greedy test is done
                 raise Crash
             return evaluate(self, *args, greedy=greedy, **clock)

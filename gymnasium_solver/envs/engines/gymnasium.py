@@ -54,6 +54,8 @@ from gymnasium_solver.spaces.space_types import (
     to_native_batch,
 )
 
+VECTOR_REWARDS = "the environment pays vectors: scores are made of the rewards of its wrapper"
+
 
 class Made(NamedTuple):
     """A vectorised env, and what is known of its native spaces."""
@@ -252,16 +254,20 @@ Answer = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 
 class RawReward(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Beneath the wrappers of a single env: adds up what it pays during one step of the outermost
-    one. Scores are those of the environment itself, whatever a wrapper does to the reward."""
+    one. Scores are those of the environment itself, whatever a wrapper does to the reward; unless
+    the environment pays vectors, of which a wrapper makes numbers: then scores are made of these.
+    """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self.total = 0.0
+        self.total: float | None = 0.0
 
     def step(self, action: Any) -> Answer:
         answer = self.env.step(action)
         if isinstance(answer, tuple) and len(answer) == 5:  # anything else is reported above
-            self.total += reward_number(answer[1]) or 0.0
+            number = reward_number(answer[1])
+            is_sum = number is not None and self.total is not None
+            self.total = self.total + number if is_sum else None  # type: ignore[operator]
         return answer
 
 
@@ -275,7 +281,8 @@ class Scored(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Answer:
         self._raw.total = 0.0
         obs, reward, terminated, truncated, info = self.env.step(action)
-        return obs, reward, terminated, truncated, {**info, RAW_REWARD: self._raw.total}
+        total = reward_number(reward) if self._raw.total is None else self._raw.total
+        return obs, reward, terminated, truncated, {**info, RAW_REWARD: total}
 
 
 def _wrapped(env: gymnasium.Env, request: EnvRequest) -> gymnasium.Env:
@@ -312,6 +319,8 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> Made:
         action, is_flat = first.action_space, is_array(first.observation_space)
         first = adapted(first, env_id)
         notes = () if is_flat else first.get_wrapper_attr("notes")
+        if request.singles and hasattr(first.unwrapped, "reward_space"):
+            notes += (VECTOR_REWARDS,)
         if mode == "sync":
             vec = DirectEnvs([first, *(make_adapted() for _ in range(1, n_envs))], env_id)
             return Made(vec, action, notes)

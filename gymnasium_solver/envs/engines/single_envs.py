@@ -128,7 +128,16 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         return info
 
     def no_reward(self, reward: Any) -> EnvError:
-        return self._wrong(f"returned the reward {reward!r:.60}, expected a number")
+        wrong = self._wrong(f"returned the reward {reward!r:.60}, expected a number")
+        n = np.size(reward) if isinstance(reward, np.ndarray | list | tuple) else 0
+        if n < 2:
+            return wrong
+        weights = ", ".join([f"{1 / n:.3g}"] * n)
+        return EnvError(
+            f"{wrong} A wrapper makes one of a vector: --env-wrappers "
+            f"\"[{{id: 'mo_gymnasium.wrappers:LinearReward', weight: [{weights}]}}]\", or one of "
+            "your own."
+        )
 
     def misfit(self, value: Any, part: str = "") -> EnvError:
         """What is wrong with a part of an observation."""

@@ -222,5 +222,5 @@ def _fresh_score(folder: Path, seed: int) -> dict[str, Any]:
     from gymnasium_solver.training.targets import find_target
 
     found = find_target(str(folder), folder.parent)
-    result = score(found, None, seed, {"greedy": True}).results["greedy"]
+    result = score(found, None, seed, {"judged": found.is_greedy()}).results["judged"]
     return {"mean": result.mean, "stderr": result.stderr, "episodes": result.episodes}

@@ -136,7 +136,7 @@ def played(wanted: dict[str, Any], tell: Tell) -> dict[str, Any]:
     found = with_fields(found, _env_fields(wanted), ENV_FIELDS)
     with open_scene(found, is_random=found.run is None, must_draw=False) as scene:
         stage, agent = scene.stage, scene.agent
-        greedy = scene.is_greedy(wanted["greedy"])
+        greedy = scene.found.is_greedy(wanted["greedy"])
         player = scene.player(wanted["seed"], greedy, explains=True)
         results, moments = _play(player, wanted, tell)
         who = f"checkpoint at {scene.env_steps:,} env steps" if found.run else "random actions"

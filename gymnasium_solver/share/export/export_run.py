@@ -58,6 +58,8 @@ class Exported:
     size_bytes: int
     env_wrappers: list[str]
     """Wrappers of the run that the file does not hold: the environment must apply them."""
+    is_judged_greedy: bool
+    """Whether the run is judged by greedy actions, which are those of the file."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -109,6 +111,7 @@ def export_run(
         largest_difference=largest,
         size_bytes=len(data),
         env_wrappers=treatment.own_env,
+        is_judged_greedy=agent.policy.acts_greedily,
     )
 
 

@@ -30,7 +30,13 @@ from gymnasium_solver.printable import markdown_text
 from gymnasium_solver.runs.checkpoint import BEST, LAST, pointer_env_steps
 from gymnasium_solver.runs.episodes import Episode, list_episodes
 from gymnasium_solver.runs.files import dump_json
-from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_run, list_runs
+from gymnasium_solver.runs.query import (
+    RunSummary,
+    acts_greedily,
+    get_details,
+    get_run,
+    list_runs,
+)
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import verdict_words
@@ -233,7 +239,7 @@ def _record(run: Run, root: Path, path: Path) -> None:
 def _kept_episode(run: Run, env_steps: int | None) -> Episode | None:
     """The newest whole episode of a checkpoint with frames: no branch, no changed environment, with
     actions as in the run's evaluations."""
-    greedy = bool(get_config(run).get("eval_deterministic", True))
+    greedy = acts_greedily(run)
     found = [
         episode
         for episode in list_episodes(run)
