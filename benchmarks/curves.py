@@ -163,6 +163,7 @@ def train(
         if who == OURS:
             flags = [f"--max-env-steps={args.steps}", f"--eval-freq-epochs={cadence['epochs']}"]
             flags += ["--early-stop-on-eval-threshold=false", "--eval-warmup-epochs=0"]
+            flags.append("--eval-deterministic=true")  # as the peers are evaluated
             return run | run_ours(args.config, how, *flags, episodes)
         algo = load_config(args.config).algo_id
         flags = [f"--steps={args.steps}", f"--eval-every={cadence['env_steps']}", episodes]

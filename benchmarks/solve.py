@@ -123,6 +123,7 @@ def _turn(env_id: str, peers: Sequence[str], repeat: int, options: Options) -> l
     config = our_config(env_id)
     shown = json.loads(timed([GSOLVE, "show", config, "--json"]).stdout)
     flags = (
+        "--eval-deterministic=true",
         f"--eval-episodes={EPISODES}",
         f"--early-stop-on-eval-threshold={case.threshold}",
     )

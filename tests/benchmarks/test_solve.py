@@ -56,7 +56,8 @@ def test_one_rule_for_all_and_a_limit_for_peers(monkeypatch: pytest.MonkeyPatch)
     rows = solve.measure(Options(repeats=1, quick=True))
     (who, _, our_flags), *peers = ran
     assert who == OURS
-    assert set(our_flags) == {"--eval-episodes=100", "--early-stop-on-eval-threshold=475.0"}
+    rule = {"--eval-deterministic=true", "--eval-episodes=100"}
+    assert set(our_flags) == {*rule, "--early-stop-on-eval-threshold=475.0"}
     assert [name for name, *_ in peers] == list(solve.CASES["CartPole-v1"].tasks)
     rule = {"--eval-every=5120", "--eval-episodes=100", "--threshold=475.0", "--limit-s=80"}
     assert all(set(flags) == rule for *_, flags in peers)

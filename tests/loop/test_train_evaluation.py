@@ -277,7 +277,7 @@ def test_auto_takes_the_better_of_greedy_and_sampled_actions(train: Call, events
     assert meta["test"] == heard.final["sampled"].score()
     assert meta["best"]["greedy"] is False
     assert "sampled" in meta["test_note"]
-    rows = get_metrics(run, ["val/roll/ep_rew/*"])
+    rows: Any = get_metrics(run, ["val/roll/ep_rew/*"])
     assert rows["val/roll/ep_rew/greedy"][0][1] <= 1 < rows["val/roll/ep_rew/sampled"][0][1]
     assert any("sampled actions score more" in text for text in heard.messages)
 
