@@ -31,6 +31,7 @@ from benchmarks import (
     sweep_classics,
     ui_load,
     ui_tensorboard,
+    verdicts,
 )
 from gymnasium_solver.bench import report
 from gymnasium_solver.bench.harness import ROOT
@@ -52,6 +53,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
             sweep_classics,
             ui_load,
             ui_tensorboard,
+            verdicts,
         )
     },
 }

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks import alerts_healthy, alerts_ill, learning, rewrite, solve
+from benchmarks import alerts_healthy, alerts_ill, learning, rewrite, solve, verdicts
 from benchmarks.libraries import OURS
 from docs.walk import walk
 from gymnasium_solver.algos import ALGOS, algo_class
@@ -481,6 +481,9 @@ def search_table() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "search_ranges": search_table,
+    "verdicts": lambda: verdicts.tables(
+        json.loads((rewrite.RESULTS / "verdicts.json").read_text(encoding="utf-8"))
+    ),
     "fields": common_fields,
     **{f"fields_{name}": partial(added_fields, cls) for name, cls in config_classes().items()},
     **{

@@ -27,6 +27,8 @@ RUN...                     @last, an id, a part of one, a path; an experiment; R
                            RUN/<env_steps> for one checkpoint; label=RUN,RUN groups runs by hand
 -o, --output FILE...       also write files: .png, .svg or .pdf curves with bands, .csv, .md, .json
 --x env_steps|wall_s=env_steps    x axis of the curves
+--margin SIZE=1%           the smallest difference that matters: a score, or a share of the range
+                           from random actions to the threshold (else of the scores)
 --json --runs-dir
 
 examples:
@@ -44,7 +46,7 @@ def compare_runs(args: Args) -> None:
     from gymnasium_solver.experiments.groups import group_runs
 
     groups = group_runs(args.runs, root_of(args))
-    comparison = compare(groups)
+    comparison = compare(groups, args.margin)
     for path in outputs:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,7 +170,9 @@ def _plot_bands(args: Args, root: Path) -> None:
         raise cannot_write_file("the image", output, error) from error
     ids, labels = [m.summary.id for m in members], [group.label for group in groups]
     data = {"path": str(output), "runs": ids, "groups": labels, "panels": [metric]}
-    out.tell(args, data, printable(output))
+    repeats = [name for group in groups for name in group.repeats]
+    told = [f"one run per seed counts; not counted: {', '.join(repeats)}"] if repeats else []
+    out.tell(args, data | {"repeats": repeats}, printable(output), *told)
 
 
 @verb("""

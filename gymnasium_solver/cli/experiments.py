@@ -222,7 +222,7 @@ def repro(args: Args) -> int:
         _repeat(task, quiet=args.quiet or args.json)
         check_over([task])
         repeated = Run(task.folder)
-    found = judge(run, repeated, root, notes)
+    found = judge(run, repeated, notes)
     if not out.told_json(args, found.to_dict()):
         word, style = ("PASS", "green") if found.passed else ("FAIL", "red")
         out.show(f"{word}  {found.text}", style=style)

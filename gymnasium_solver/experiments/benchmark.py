@@ -376,8 +376,8 @@ def _markdown(
         f"# {declared.name}",
         declared.description,
         "Made from run folders by `gsolve benchmark`. Score: mean return of the best checkpoint on "
-        "held-out test episodes; the unit is the seed. Intervals are percentile bootstraps of the "
-        "IQM over seeds. Time and env steps are medians.",
+        "held-out test episodes; the unit is the seed. Intervals are 95 % "
+        "intervals of the IQM over seeds. Time and env steps are medians.",
         markdown_table(HEADS, [cells(row) for row in rows]),
         f"![Learning curves]({declared.name}.png)\n" if has_picture else "",
         "## Settings",

@@ -3,31 +3,31 @@
     comparison = compare(group_runs(["a1b2", "c3d4"], root))
     comparison.verdicts[0].text      # "cannot tell: ..."
 
-The unit of replication is the seed. A group is called better only with at least four seeds on each
-side, intervals of the IQM that do not overlap, an interval of the probability of improvement that
-excludes one half, and a permutation test that stays significant after Holm's correction for the
-number of comparisons in the environment, which asks for more seeds where there are several.
+The unit of replication is the seed. A group is called better if Welch's t-test of the mean scores
+says so after Holm's correction for all comparisons of the table, if the difference is at least the
+smallest one that matters (`margin`), and if the IQM agrees. Groups are equal if the interval of
+their difference lies within the margin. docs/statistics.md has the error rates by simulation.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.envs.baselines import game_settings, random_baseline
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.envs.baselines import Baseline, game_settings, random_baseline
+from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments import statistics as stats
 from gymnasium_solver.experiments.groups import VAL, Group, differing_fields
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, LEVEL, Estimate
 from gymnasium_solver.runs.query import get_rows
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.words import ScoreText
 
-# Seeds for a two-sided test at 5 % with a power of 80 %, per squared effect size.
-SEEDS_PER_EFFECT = 2 * (1.960 + 0.842) ** 2
-MOST_SEEDS = 100  # more are not a practical answer
+MARGIN = "1%"
+"""The smallest difference that matters, as a share of the range of scores."""
 UPDATES = "train/cnt/total_updates"
 MEASURES = (
     *("strength", "max_strength", "final_strength", "sample_efficiency", "training_efficiency"),
@@ -46,7 +46,7 @@ class GroupResult:
     """Runs judged by their best validation, which is too high, because they were not tested."""
     iqm: Estimate
     mean: Estimate
-    median: float
+    median: Estimate
     threshold: float | None
     n_solved: int
     solved_at: float | None
@@ -57,6 +57,10 @@ class GroupResult:
     """What random actions score; None if it was not measured."""
     measures: dict[str, float]
     """SLM-Lab's MEASURES; strength is the score above that of random actions."""
+    score_range: float | None = None
+    """From the score of random actions to the threshold or reference; None if not known."""
+    repeats: list[str] = field(default_factory=list)
+    """Further runs of the same seeds, which do not count."""
 
 
 @dataclass(frozen=True)
@@ -65,14 +69,19 @@ class Verdict:
     second: str
     env_id: str
     word: str
-    """better, worse or cannot tell: the first against the second."""
+    """better, worse, equal or cannot tell: the first against the second."""
     text: str
-    improvement: Estimate
-    seeds_needed: int | None
-    """About how many seeds on each side would tell; None if the groups have no difference or
-    if more than MOST_SEEDS were needed."""
+    difference: Estimate
+    """Of the mean scores."""
     p: float
-    """The p-value of the permutation test, corrected for the number of comparisons (Holm)."""
+    """Of Welch's t-test, corrected for the number of comparisons (Holm)."""
+    margin: float
+    """The smallest difference that matters."""
+    improvement: float
+    """Share of the pairs of seeds in which the first has the higher score."""
+    seeds_needed: int | None
+    """About how many seeds on each side would tell; None if the groups have no difference or if
+    too many were needed."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,10 @@ class Comparison:
         return _without_nan(asdict(self))
 
 
-def compare(groups: Sequence[Group]) -> Comparison:
+def compare(groups: Sequence[Group], margin: str = MARGIN) -> Comparison:
+    """Compare groups of seeds. `margin`: the smallest difference that matters, as a score ("5") or
+    as a share of the range of scores ("1%")."""
+    read_margin(margin)
     for group in groups:
         if not group.scores:
             raise RunError(
@@ -123,7 +135,7 @@ def compare(groups: Sequence[Group]) -> Comparison:
         aggregate = {name: found["iqm"] for name, found in over.aggregates.items()}
         if len(over.ranks) > 1:
             ranks = {name: float(np.mean(places)) for name, places in over.ranks.items()}
-    verdicts, machines = verdicts_of(results), _machines(groups)
+    verdicts, machines = verdicts_of(results, margin), _machines(groups)
     return Comparison(results, verdicts, differences, machines, aggregate, ranks, over)
 
 
@@ -144,14 +156,21 @@ def _result(group: Group) -> GroupResult:
         n_untested=sum(not member.is_tested for member in group.members),
         iqm=stats.interval(scores),
         mean=stats.interval(scores, stats.mean),
-        median=float(stats.median(np.asarray(scores)[:, None])),
+        median=stats.interval(scores, stats.median),
         threshold=group.threshold,
         n_solved=group.n_solved,
         solved_at=solved_at,
         wall_s=float(np.median([member.summary.wall_s for member in group.members])),
         random=None if baseline is None else baseline.mean,
         measures=measures(group, 0.0 if baseline is None else baseline.mean),
+        score_range=_score_range(baseline, group.threshold),
+        repeats=list(group.repeats),
     )
+
+
+def _score_range(baseline: Baseline | None, threshold: float | None) -> float | None:
+    goal = threshold if threshold is not None or baseline is None else baseline.target
+    return None if baseline is None or goal is None else abs(goal - baseline.mean) or None
 
 
 def measures(group: Group, random_score: float) -> dict[str, float]:
@@ -181,56 +200,91 @@ def measures(group: Group, random_score: float) -> dict[str, float]:
     return result
 
 
-def verdicts_of(results: Sequence[GroupResult]) -> list[Verdict]:
-    """Each group against the first one of its environment; the comparisons of an environment are
-    corrected for their number."""
-    found: list[Verdict] = []
+def verdicts_of(results: Sequence[GroupResult], margin: str = MARGIN) -> list[Verdict]:
+    """Each group against the first one of its environment, corrected for the number of all of these
+    comparisons."""
+    pairs = []
     for env_id in dict.fromkeys(result.env_id for result in results):
         first, *others = [result for result in results if result.env_id == env_id]
-        p_values = stats.holm([stats.permutation_p(o.scores, first.scores) for o in others])
-        for other, p in zip(others, p_values, strict=True):
-            found.append(judge(other, first, p, len(others)))
-    return found
+        pairs += [(other, first) for other in others]
+    p_values = stats.holm([p_value(ours.scores, theirs.scores) for ours, theirs in pairs])
+    return [
+        judge(ours, theirs, p, len(pairs), margin)
+        for (ours, theirs), p in zip(pairs, p_values, strict=True)
+    ]
 
 
-def judge(ours: GroupResult, theirs: GroupResult, p: float, comparisons: int) -> Verdict:
+def p_value(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """The p-value of a difference between two groups; 1 with too few seeds."""
+    n = min(len(ours), len(theirs))
+    return float(stats.welch(ours, theirs)) if n >= FEWEST_SEEDS else 1.0
+
+
+def judge(
+    ours: GroupResult, theirs: GroupResult, p: float, comparisons: int, margin: str = MARGIN
+) -> Verdict:
     """Whether the first group is better than the second."""
-    chance = stats.improvement_interval(ours.scores, theirs.scores)
-    needed = seeds_needed(ours.scores, theirs.scores)
-    word, text = "cannot tell", "cannot tell: "
-    n, fewest = min(ours.iqm.n, theirs.iqm.n), stats.fewest_seeds(comparisons)
-    among = f" for {comparisons} comparisons" * (comparisons > 1)
-    if n < fewest:
+    found = stats.difference(ours.scores, theirs.scores)
+    least = smallest_difference(ours, theirs, margin)
+    needed = stats.seeds_needed(ours.scores, theirs.scores, comparisons)
+    won = stats.probability_of_improvement(ours.scores, theirs.scores)
+    score = ScoreText(ours.threshold, [*ours.scores, *theirs.scores])
+    gap = abs(found.value)
+    ends = sorted((abs(found.low), abs(found.high))) if found.low * found.high > 0 else (0, 0)
+    is_clear = p <= 1 - LEVEL
+    shown = f"{score(found.value)} [{score(found.low)}, {score(found.high)}]"
+    word, n, fewest = "cannot tell", found.n, stats.fewest_seeds(comparisons)
+    if n >= FEWEST_SEEDS and max(-found.low, found.high) < least:
+        word = "equal"
+        text = f"no difference that matters: {shown} is less than {score(least)}"
+    elif n < fewest:
+        among = f" for {comparisons} comparisons" * (comparisons > 1)
         seeds = f"{n} seed{'s' * (n != 1)}"
-        text += f"{seeds}, at least {fewest} on each side are needed{among}"
+        text = f"cannot tell: {seeds}, at least {fewest} on each side are needed{among}"
         needed = max(needed or 0, fewest)
-    elif ours.iqm.overlaps(theirs.iqm) or chance.low <= 0.5 <= chance.high:
-        text += "the intervals overlap"
-        if needed is None:
-            text += f"; more than {MOST_SEEDS} seeds would be needed"
-        elif needed > n:
-            text += f"; about {needed} seeds on each side would tell"
-    elif p > 1 - LEVEL:
-        text += f"p = {p:.2g}{among}"
+    elif is_clear and gap < least:
+        text = f"cannot tell whether it matters: {shown}, where {score(least)} matters"
+    elif is_clear and found.value * (_iqm(ours) - _iqm(theirs)) < 0:
+        text = f"cannot tell: the means differ by {shown}, the IQMs in the other direction"
+    elif is_clear:
+        word = "better" if found.value > 0 else "worse"
+        side, share = ("higher", won) if word == "better" else ("lower", 1 - won)
+        text = (
+            f"{word} by {score(gap)} [{score(ends[0])}, {score(ends[1])}], p = {p:.2g}; "
+            f"{side} in {share * 100:.0f} % of the pairs of seeds"
+        )
     else:
-        word = "better" if chance.value > 0.5 else "worse"
-        won = chance if word == "better" else Estimate(
-            1 - chance.value, 1 - chance.high, 1 - chance.low, chance.n
-        )  # fmt: skip
-        text = f"{word} with probability {won.value:.2f} [{won.low:.2f}, {won.high:.2f}]"
-    return Verdict(ours.label, theirs.label, ours.env_id, word, text, chance, needed, p)
+        text = f"cannot tell: difference {shown}, p = {p:.2g}"
+        if needed is None and gap:
+            text += f"; more than {stats.MOST_SEEDS} seeds would be needed"
+        elif needed is not None and needed > n:
+            text += f"; about {needed} seeds on each side would tell"
+    return Verdict(ours.label, theirs.label, ours.env_id, word, text, found, p, least, won, needed)
 
 
-def seeds_needed(ours: Sequence[float], theirs: Sequence[float]) -> int | None:
-    """Seeds on each side to see a difference as large as the one seen, by a normal approximation.
-    None if there is no difference, or if it is too small for MOST_SEEDS."""
-    a, b = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
-    gap = abs(a.mean() - b.mean())
-    spreads = [x.var(ddof=1) for x in (a, b) if len(x) > 1]
-    if gap == 0 or not spreads:
-        return None
-    needed = max(FEWEST_SEEDS, math.ceil(SEEDS_PER_EFFECT * float(np.mean(spreads)) / gap**2))
-    return needed if needed <= MOST_SEEDS else None
+def _iqm(group: GroupResult) -> float:
+    return float(stats.iqm(stats.as_scores(group.scores)))
+
+
+def smallest_difference(ours: GroupResult, theirs: GroupResult, margin: str = MARGIN) -> float:
+    """The smallest difference of scores that matters."""
+    value, is_share = read_margin(margin)
+    if not is_share:
+        return value
+    known = theirs.score_range or ours.score_range
+    return value * (known or float(np.ptp([*ours.scores, *theirs.scores])))
+
+
+def read_margin(text: str) -> tuple[float, bool]:
+    """The number of "5" or "1%", and whether it is a share of the range of scores."""
+    try:
+        value = float(text.strip().removesuffix("%"))
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        raise ConfigError(f"margin {text}: expected a score such as 5, or a share such as 1%")
+    is_share = text.strip().endswith("%")
+    return (value / 100 if is_share else value), is_share
 
 
 def _machines(groups: Sequence[Group]) -> dict[str, list[str]]:

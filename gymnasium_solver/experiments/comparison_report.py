@@ -63,13 +63,23 @@ def estimate_text(found: Estimate, score: ScoreText) -> str:
 def notes(comparison: Comparison) -> list[str]:
     """Sentences below the table: verdicts, and what limits them."""
     lines = [f"{v.first} against {v.second}: {v.text}" for v in comparison.verdicts]
-    envs = [verdict.env_id for verdict in comparison.verdicts]
-    if len(envs) > len(set(envs)):
+    if len(comparison.verdicts) > 1:
         lines.append(
-            "several comparisons in an environment are corrected for their number (Holm): all of "
+            f"{len(comparison.verdicts)} comparisons, corrected for their number (Holm): all of "
             "them together are wrong in at most 5 % of cases"
         )
+    margins = {v.env_id: (v.margin, v.second) for v in comparison.verdicts}
+    for env_id, (margin, name) in margins.items():
+        base = next(g for g in comparison.groups if (g.label, g.env_id) == (name, env_id))
+        place = f" in {env_id}" * (len(margins) > 1)
+        score = ScoreText(base.threshold, [margin])(margin)
+        lines.append(f"differences of less than {score} do not matter{place} (--margin)")
     for group in comparison.groups:
+        if group.repeats:
+            lines.append(
+                f"{group.label}: one run per seed counts, the newest; not counted: "
+                f"{', '.join(group.repeats)}"
+            )
         if group.random is not None and group.iqm.n > 1 and group.iqm.low <= group.random:
             score = ScoreText(group.threshold, [*group.scores, group.random])(group.random)
             lines.append(f"{group.label}: not clearly above random actions ({score})")
@@ -208,7 +218,7 @@ def _chart(env_id: str, groups: Sequence[Group]) -> str:
             lines.append(Line(group.label, points, colour, width=2.4, band=band))
     level = next((group.threshold for group in groups if group.threshold is not None), None)
     chart = line_chart(lines, level=level, height=320)
-    text = "thick: IQM over seeds, band: 95 % bootstrap interval over seeds; thin: single seeds"
+    text = "thick: IQM over seeds, band: 95 % interval over seeds; thin: single seeds"
     return (
         f"<h2>{escape(env_id)}: evaluations</h2><figure>{chart}"
         f'<figcaption>{legend(keys)} <span class="quiet">{text}</span></figcaption></figure>'

@@ -6,12 +6,13 @@ groups[0].scores, groups[0].curve_set("val/roll/ep_rew/mean")
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.experiment import Experiment, find, load
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Array, band, on_grid
 from gymnasium_solver.runs import query
@@ -77,6 +78,9 @@ class Group:
     label: str
     env_id: str
     members: tuple[Member, ...]
+    """One per seed and config."""
+    repeats: tuple[str, ...] = ()
+    """Ids of further runs of these seeds, which do not count."""
 
     @property
     def scores(self) -> list[float]:
@@ -127,9 +131,42 @@ def group_runs(refs: Sequence[str], root: Path) -> list[Group]:
                     members.append(member)
     named = _labels([(key[0], members[0]) for key, members in found.items()])
     return [
-        Group(label, key[1], tuple(members))
+        make_group(label, key[1], members)
         for label, (key, members) in zip(named, found.items(), strict=True)
     ]
+
+
+def make_group(label: str, env_id: str, members: Sequence[Member]) -> Group:
+    """A group with one member per seed and config: the newest with a score. A second run of a seed
+    tells nothing new, and would make an interval too narrow."""
+    newest: dict[tuple[str, object], Member] = {}
+    for member in members:
+        seed = member.summary.seed
+        key = (identity_of(member.config), member.summary.id if seed is None else f"seed {seed}")
+        if key not in newest or _recency(member) > _recency(newest[key]):
+            newest[key] = member
+    kept = {member.summary.id for member in newest.values()}
+    repeats = [m.summary.id for m in members if m.summary.id not in kept]
+    return Group(label, env_id, tuple(m for m in members if m.summary.id in kept), tuple(repeats))
+
+
+def _recency(member: Member) -> tuple[bool, str, str]:
+    return (member.score is not None, str(member.summary.created_at), member.summary.id)
+
+
+def siblings(run: Run) -> Group:
+    """The finished runs of the config of a run, itself included, in the same folder."""
+    root = run.path.resolve().parent
+    own = _member(str(run.path.resolve()), root)
+    members, wanted = [own], identity_of(own.config)
+    for other in query.list_runs(root):
+        if other.id == own.summary.id or other.status != "finished":
+            continue
+        if (other.env_id, other.algo_id) == (own.summary.env_id, own.summary.algo_id):
+            with suppress(GsolveError):  # one that cannot be read is none
+                member = _member(str(root / other.id), root)
+                members += [member] if identity_of(member.config) == wanted else []
+    return make_group(own.summary.name, own.summary.env_id, members)
 
 
 def experiment_groups(experiment: Experiment) -> list[Group]:
@@ -162,7 +199,7 @@ def labelled_groups(runs: Sequence[tuple[str, str]], root: Path) -> list[Group]:
         if is_run(Path(ref)):
             member = _member(ref, root)
             found.setdefault((label, member.summary.env_id), []).append(member)
-    return [Group(label, env_id, tuple(members)) for (label, env_id), members in found.items()]
+    return [make_group(label, env_id, members) for (label, env_id), members in found.items()]
 
 
 def _member(ref: str, root: Path) -> Member:

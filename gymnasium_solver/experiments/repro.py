@@ -18,17 +18,12 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.experiments.groups import differing_fields, identity_of
+from gymnasium_solver.experiments.groups import differing_fields, siblings
 from gymnasium_solver.experiments.pool import Task
-from gymnasium_solver.runs.query import get_config, get_events, get_meta, get_run, list_runs
+from gymnasium_solver.experiments.statistics import student_t
+from gymnasium_solver.runs.query import get_config, get_events, get_meta, get_run
 from gymnasium_solver.runs.run import Run, is_run
 
-# 97.5 % quantiles of Student's t by degrees of freedom; beyond the table the normal one.
-T_QUANTILES = (
-    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179),
-    *(2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
-)
-NORMAL = 1.960
 FEWEST_RECORDED = 3  # seeds for a prediction interval
 KIND = ("cpu", "platform")
 IDENTICAL, SAME_SCORE, DIFFERENT = "identical", "same score", "different"
@@ -98,7 +93,7 @@ def weights_hash(run: Run) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
-def judge(run: Run, repeated: Run, root: Path, notes: list[str] | None = None) -> Verdict:
+def judge(run: Run, repeated: Run, notes: list[str] | None = None) -> Verdict:
     """Compare a run with its repetition."""
     ours, theirs = weights_hash(run), weights_hash(repeated)
     old, new = get_run(run), get_run(repeated)
@@ -106,7 +101,7 @@ def judge(run: Run, repeated: Run, root: Path, notes: list[str] | None = None) -
         raise RunError(f"{repeated.id} is {new.status}; both runs must be finished and tested")
     differed = differences(run, repeated)
     same = ours is not None and ours == theirs
-    found, n_seeds = _interval(run, root, old.test, new.test)
+    found, n_seeds = _interval(run, repeated, old.test, new.test)
     inside = found[0] <= new.test["mean"] <= found[1]
     scores = f"{new.test['mean']:.4g} against {old.test['mean']:.4g}"
     if same:
@@ -152,16 +147,13 @@ def _facts(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _interval(
-    run: Run, root: Path, old: Mapping[str, Any], new: Mapping[str, Any]
+    run: Run, repeated: Run, old: Mapping[str, Any], new: Mapping[str, Any]
 ) -> tuple[tuple[float, float], int]:
     """Where the score of a repetition must lie, and how many seeds that rests on."""
-    wanted = identity_of(get_config(run))
-    scores = [float(old["mean"])]
-    for other in list_runs(root):
-        if other.id == run.id or other.env_id != get_run(run).env_id or other.test is None:
-            continue
-        if "-repro" not in other.id and identity_of(get_config(Run(Path(other.path)))) == wanted:
-            scores.append(float(other.test["mean"]))
+    own = get_run(run).seed
+    others = [member.summary for member in siblings(run).members if member.is_tested]
+    seeds = [one for one in others if one.seed not in (own, None) and one.id != repeated.id]
+    scores = [float(old["mean"]), *(one.test_mean or 0.0 for one in seeds)]
     if len(scores) >= FEWEST_RECORDED:
         return prediction_interval(scores), len(scores)
     errors = [float(test.get("stderr") or 0.0) for test in (old, new)]
@@ -172,7 +164,6 @@ def _interval(
 def prediction_interval(scores: list[float]) -> tuple[float, float]:
     """Where one more seed lies with 95 % probability, if scores are normal."""
     n = len(scores)
-    t = T_QUANTILES[n - 2] if n - 2 < len(T_QUANTILES) else NORMAL
-    width = t * float(np.std(scores, ddof=1)) * math.sqrt(1 + 1 / n)
+    width = student_t(n - 1) * float(np.std(scores, ddof=1)) * math.sqrt(1 + 1 / n)
     center = float(np.mean(scores))
     return center - width, center + width

@@ -1,20 +1,22 @@
 """Statistics over seeds and tasks, with intervals that count seeds, not episodes.
 
     interval(scores, iqm)                          # Estimate(value, low, high, n)
+    welch(ours, theirs)                            # difference of the means, its interval, p
     probability_of_improvement(ours, theirs)       # 0.5: no difference
     performance_profile(scores, thresholds)
 
 Scores are arrays [seeds, tasks], or [seeds] for one task; for several tasks they must be on one
 scale (normalised). The definitions are those of rliable (Agarwal et al. 2021): IQM is the mean of
-the middle half of all scores, intervals are percentile bootstraps that draw seeds within each task.
-NaN marks a seed that a task does not have.
+the middle half of all scores. NaN marks a seed that a task does not have. Tests and intervals hold
+at the few seeds that people train: docs/statistics.md has their error rates by simulation.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from itertools import combinations
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -26,10 +28,10 @@ Metric = Callable[[Array], Array]
 
 LEVEL, REPEATS = 0.95, 10_000
 ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)  # quantiles of an interval
-FEWEST_SEEDS = 4
-"""Seeds on each side of a verdict. With three, 2 of the 20 ways to deal six scores are clear: equal
-groups would be told apart in 10 % of cases."""
-DEALS = 20_000  # of a permutation test
+FEWEST_SEEDS = 3
+"""Seeds on each side of a verdict."""
+POWER, MOST_SEEDS = 0.8, 100  # of `seeds_needed`; more seeds are not a practical answer
+FEWEST_FREEDOM = 4  # degrees of freedom for an interval by bootstrap quantiles
 _CHUNK = 2_000_000  # values drawn at a time
 
 
@@ -40,9 +42,6 @@ class Estimate:
     high: float
     n: int
     """Seeds, the fewest of any task."""
-
-    def overlaps(self, other: "Estimate") -> bool:
-        return self.low <= other.high and other.low <= self.high
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -92,14 +91,31 @@ METRICS: dict[str, Metric] = {
 def interval(
     scores: ArrayLike, metric: Metric = iqm, *, repeats: int = REPEATS, seed: int = 0
 ) -> Estimate:
-    """The metric with its percentile bootstrap interval. With one seed both ends are NaN."""
+    """The metric with its 95 % interval. With one seed both ends are NaN.
+
+    Student's t for the mean over seeds. Otherwise the quantiles of a bootstrap that draws seeds
+    within each task, at the probability of Student's t in place of the normal distribution
+    (Hesterberg 2015): a plain bootstrap of few seeds is too narrow. With fewer than five seeds its
+    draws cannot reach far enough, and its standard error is multiplied by Student's t.
+    """
     array = as_scores(scores)
-    n = n_seeds(array)
+    n, tasks = n_seeds(array), array.shape[1]
     value = float(metric(array))
     if n < 2:
         return Estimate(value, np.nan, np.nan, n)
+    freedom = int((~np.isnan(array)).sum()) - tasks
+    width, correction = student_t(freedom), math.sqrt(n / (n - 1))
+    if metric is mean and tasks == 1:
+        reach = width * float(np.nanstd(array, ddof=1)) / math.sqrt(n)
+        return Estimate(value, value - reach, value + reach, n)
     draws = np.concatenate([metric(part) for part in _resampled(array, repeats, seed)])
-    low, high = np.quantile(draws, ENDS)
+    if freedom < FEWEST_FREEDOM:
+        reach = width * correction * float(draws.std())
+        return Estimate(value, value - reach, value + reach, n)
+    if tasks > 1:  # sums over tasks are nearly normal, with a variance that is too small
+        width *= correction
+    tail = NormalDist().cdf(-width)
+    low, high = np.quantile(draws, (tail, 1 - tail))
     return Estimate(value, float(low), float(high), n)
 
 
@@ -141,41 +157,108 @@ def _wins(a: Array, b: Array) -> Array:
     return np.asarray(np.nanmean(won, axis=(-3, -2)).mean(axis=-1))
 
 
-def improvement_interval(
-    ours: ArrayLike, theirs: ArrayLike, *, repeats: int = 2_000, seed: int = 0
-) -> Estimate:
-    """Probability of improvement with its bootstrap interval over the seeds of both sides."""
-    a, b = as_scores(ours), as_scores(theirs)
-    value = probability_of_improvement(a, b)
-    n = min(n_seeds(a), n_seeds(b))
-    if n < 2:
-        return Estimate(value, np.nan, np.nan, n)
-    parts = zip(_resampled(a, repeats, seed), _resampled(b, repeats, seed + 1), strict=False)
-    draws = [_wins(x[: len(y)], y[: len(x)]) for x, y in parts]
-    low, high = np.quantile(np.concatenate(draws), ENDS)
-    return Estimate(value, float(low), float(high), n)
+# --- two groups of seeds
 
 
-def permutation_p(ours: ArrayLike, theirs: ArrayLike) -> float:
-    """Chance that equal groups have a probability of improvement as far from one half, on either
-    side. All ways to deal the scores to the two groups are counted, or a sample of them."""
-    a, b = as_scores(ours)[:, 0], as_scores(theirs)[:, 0]
-    n, total = len(a), len(a) + len(b)
-    _, places, sizes = np.unique(np.concatenate([a, b]), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(sizes) - (sizes - 1) / 2)[places]
-    gaps = np.abs(ranks[_deals(n, total)].sum(axis=1) - n * (total + 1) / 2)
-    n_as_far = int((gaps >= abs(ranks[:n].sum() - n * (total + 1) / 2) - 1e-9).sum())
-    if math.comb(total, n) <= DEALS:
-        return n_as_far / len(gaps)
-    return (n_as_far + 1) / (len(gaps) + 1)
+def welch(ours: ArrayLike, theirs: ArrayLike) -> Array:
+    """p-values of Welch's t-test of the means of scores [..., seeds]: the chance of such a
+    difference between equal groups, on either side.
+
+    Seeds that end either at the top or at the bottom are all alike in both groups, and on opposite
+    sides, with a chance of up to 2 ** (1 - seeds): p is never smaller than that. Student's t would
+    take such groups for certain.
+    """
+    value, error, freedom, n = _welch(ours, theirs)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        t = np.where(error > 0, np.abs(value) / error, np.inf)
+    p = np.maximum(student_p(t, freedom), 2.0 ** (1 - n))
+    return np.where(value == 0, 1.0, p)
 
 
-@lru_cache(maxsize=8)
-def _deals(n: int, total: int) -> NDArray[np.int64]:
-    """All ways to choose n of all scores, or DEALS random ones: [ways, n]."""
-    if math.comb(total, n) <= DEALS:
-        return np.array(list(combinations(range(total), n)))
-    return np.random.default_rng(0).random((DEALS, total)).argsort(axis=1)[:, :n]
+def difference(ours: ArrayLike, theirs: ArrayLike) -> Estimate:
+    """The difference of the means of two groups [seeds] with its 95 % interval by Welch's t."""
+    value, error, freedom, _ = _welch(ours, theirs)
+    n = min(len(np.asarray(ours)), len(np.asarray(theirs)))
+    reach = student_t(round(float(freedom), 2)) * float(error) if n > 1 else np.nan
+    return Estimate(float(value), float(value) - reach, float(value) + reach, n)
+
+
+def _welch(ours: ArrayLike, theirs: ArrayLike) -> tuple[Array, Array, Array, int]:
+    """The difference of the means, its standard error and degrees of freedom, and all seeds."""
+    a, b = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    n, m = a.shape[-1], b.shape[-1]
+    value = a.mean(axis=-1) - b.mean(axis=-1)
+    if min(n, m) < 2:
+        return value, np.full_like(value, np.nan), np.full_like(value, np.nan), n + m
+    first, second = a.var(axis=-1, ddof=1) / n, b.var(axis=-1, ddof=1) / m
+    with np.errstate(divide="ignore", invalid="ignore"):
+        freedom = (first + second) ** 2 / (first**2 / (n - 1) + second**2 / (m - 1))
+    freedom = np.where(np.isfinite(freedom), freedom, n + m - 2)
+    return value, np.sqrt(first + second), freedom, n + m
+
+
+def student_p(t: ArrayLike, freedom: ArrayLike) -> Array:
+    """Two-sided p-value of Student's t."""
+    # With t = sqrt(freedom) tan(x) the density is cos(x) ** (freedom - 1), here to its maximum 1.
+    freedom = np.asarray(freedom, dtype=np.float64)
+    x = np.arctan(np.asarray(t, dtype=np.float64) / np.sqrt(freedom))
+    nodes, weights = _gauss()
+
+    def area(start: Array) -> Array:
+        places = start[..., None] + (np.pi / 2 - start[..., None]) * nodes
+        values = np.cos(places) ** (freedom[..., None] - 1)
+        return np.asarray((values * weights).sum(axis=-1) * (np.pi / 2 - start))
+
+    return np.minimum(area(x) / area(np.zeros_like(x)), 1.0)
+
+
+@lru_cache
+def _gauss() -> tuple[Array, Array]:
+    """Nodes and weights of a Gauss-Legendre quadrature over [0, 1]."""
+    nodes, weights = np.polynomial.legendre.leggauss(64)
+    return (nodes + 1) / 2, weights / 2
+
+
+@lru_cache(maxsize=10_000)
+def student_t(freedom: float, level: float = LEVEL) -> float:
+    """Where Student's t lies with a probability of `level`: between minus and plus this."""
+    low, high = 0.0, 1.0
+    while student_p(high, freedom) > 1 - level:
+        high *= 2
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_p(middle, freedom) > 1 - level else (low, middle)
+    return high
+
+
+def power(effect: float, n: int, freedom: float, level: float = LEVEL) -> float:
+    """Chance that the test sees a difference of `effect` standard errors of one seed, with n seeds
+    on each side."""
+    bar, shift = student_t(round(freedom, 2), level), effect * math.sqrt(n)
+    spread = np.linspace(1e-6, 1 + 6 / math.sqrt(freedom), 200)  # of the estimated deviation
+    logs = (freedom - 1) * np.log(spread) - freedom * spread**2 / 2
+    density = np.exp(logs - logs.max())
+    seen = [NormalDist().cdf(shift - bar * s) + NormalDist().cdf(-shift - bar * s) for s in spread]
+    return float((density * seen).sum() / density.sum())
+
+
+def seeds_needed(ours: ArrayLike, theirs: ArrayLike, comparisons: int = 1) -> int | None:
+    """Seeds on each side with which the test sees a difference like this one in 80 % of cases. None
+    if there is no difference, or if it is too small for MOST_SEEDS."""
+    a, b = np.asarray(ours, dtype=np.float64), np.asarray(theirs, dtype=np.float64)
+    spreads = [float(x.var(ddof=1)) for x in (a, b) if len(x) > 1]
+    gap, fewest = abs(float(a.mean() - b.mean())), fewest_seeds(comparisons)
+    if gap == 0 or not spreads:
+        return None
+    if not any(spreads):
+        return fewest
+    first, second = spreads if len(spreads) == 2 else spreads * 2
+    ratio = (first + second) ** 2 / (first**2 + second**2)  # Welch: between 1 and 2
+    effect, level = gap / math.sqrt(first + second), 1 - (1 - LEVEL) / comparisons
+    n = bisect_left(
+        range(MOST_SEEDS + 1), POWER, fewest, key=lambda n: power(effect, n, ratio * (n - 1), level)
+    )
+    return n if n <= MOST_SEEDS else None
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -191,7 +274,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def fewest_seeds(comparisons: int) -> int:
     """Seeds on each side with which the clearest of this many comparisons can be significant."""
     n = FEWEST_SEEDS
-    while 2 / math.comb(2 * n, n) > (1 - LEVEL) / comparisons:
+    while 2.0 ** (1 - 2 * n) > (1 - LEVEL) / comparisons:
         n += 1
     return n
 
@@ -290,16 +373,10 @@ def time_to_threshold(
 
 
 def median_time(times: Sequence[tuple[float, bool]]) -> float | None:
-    """Median of times of which some are only lower bounds (Kaplan-Meier); None if half of the
-    seeds are not known to get there."""
-    alive = 1.0
-    for moment in sorted({x for x, reached in times if reached}):
-        at_risk = sum(x >= moment for x, _ in times)
-        events = sum(x == moment and reached for x, reached in times)
-        alive *= 1 - events / at_risk
-        if alive <= 0.5 + 1e-12:
-            return moment
-    return None
+    """The median over all seeds; one that never gets there counts as later than all others. None
+    if the median is such a seed."""
+    middle = float(np.median([x if reached else np.inf for x, reached in times] or [np.inf]))
+    return middle if np.isfinite(middle) else None
 
 
 # --- SLM-Lab's measures of a curve

@@ -2,7 +2,8 @@
 
 A run: `@last`, an id, a unique part of an id, a path to its folder, or `hub:USER/REPO`. A run of a
 sweep: `SWEEP/trials/0007/seed0`, where SWEEP is an id or a unique part of one. A checkpoint: a run,
-alone or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`.
+alone or followed by `/@best`, `/@last`, `/<env_steps>` or `/step=N`. Where a run is used and not
+changed, the name of an experiment or of a sweep stands for its best run.
 """
 
 import re
@@ -23,10 +24,15 @@ SWEEPS = "sweeps"
 _TRIAL = re.compile(
     rf"(?:{SWEEPS}/)?(?P<sweep>[^/]+)/(?P<run>(?:trials|final)/[0-9]+/[a-z]+[0-9]+)"
 )
+# The place of an experiment, a sweep, or a trial of one.
+_GROUP = re.compile(r"^(experiments|sweeps)/[^/]+$|(^|/)(trials|final)/[0-9]+$")
 _SHOWN = 10
 # Runs elsewhere: what a reference starts with, and the function (reference, root) -> (run,
 # selector) that brings it here. By name, because it stands far above this module.
 _REMOTE = {"hub:": "gymnasium_solver.share.hub.pull:hub_run"}
+# The same for experiments and sweeps: (name, root, is_part) -> its best run, or None if there is no
+# experiment or sweep of this name, or with `is_part` none whose name has this part.
+_BEST = "gymnasium_solver.experiments.best:best_of"
 
 
 class ResolvedCheckpoint(NamedTuple):
@@ -44,8 +50,11 @@ def run_ids(root: Path) -> list[str]:
     return [p.name for p in sorted(found, key=_created, reverse=True)]
 
 
-def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
-    """The run named by `ref`. `allow_paths=False` restricts a remote caller to `root`."""
+def resolve_run(
+    ref: str | Run, root: Path, *, allow_paths: bool = True, best_of: bool = False
+) -> Run:
+    """The run named by `ref`. `allow_paths=False` restricts a remote caller to `root`. `best_of`:
+    an experiment or a sweep stands for its best run."""
     if isinstance(ref, Run):
         return ref
     if (remote := _remote(ref, root, allow_paths)) is not None:
@@ -62,13 +71,36 @@ def resolve_run(ref: str | Run, root: Path, *, allow_paths: bool = True) -> Run:
             return Run(path.resolve() if path.name in ("", LAST_RUN) else path)
         if (trial := _TRIAL.fullmatch(name)) is not None:
             return _run_of_sweep(trial["sweep"], trial["run"], root)
+        if best_of and (best := _best(name, root)) is not None:
+            return best
         why = "names no run: paths are refused here"
         if allow_paths:
             why = "is not a run folder: it has no meta.json"
         raise RunError(f"{ref!r} {why}. {_existing(root)}")
     if name == LAST_RUN:
         return _last_run(root)
-    return Run(root / _match_id(name, root))
+    return _named(name, root, best_of)
+
+
+def _named(name: str, root: Path, best_of: bool) -> Run:
+    """The run of this id, the best run of the experiment of this id, or one by a part of an id."""
+    if is_run(root / name) and not name.startswith("@"):
+        return Run(root / name)
+    if best_of and (run := _best(name, root)):
+        return run
+    try:
+        return Run(root / _match_id(name, root))
+    except RunError:
+        run = _best(name, root, is_part=True) if best_of else None
+        if run is None:
+            raise
+        return run
+
+
+def _best(name: str, root: Path, is_part: bool = False) -> Run | None:
+    module, _, function = _BEST.partition(":")
+    found: Run | None = getattr(import_module(module), function)(name, root, is_part)
+    return found
 
 
 def run_name(run: Run, root: Path) -> str:
@@ -89,7 +121,8 @@ def resolve_checkpoint(
         run, selector = remote
     else:
         run_ref, selector = _split(ref, allow_paths)
-        run = resolve_run(run_ref, root, allow_paths=allow_paths)
+        best_of = allow_paths and default == checkpoint.BEST  # the last one is to be continued
+        run = resolve_run(run_ref, root, allow_paths=allow_paths, best_of=best_of)
     if selector is None:
         return _default_checkpoint(run, default)
     match = _SELECTOR.fullmatch(selector)
@@ -127,6 +160,8 @@ def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
     ref = ref.rstrip("/")
     if allow_paths and "/" in ref and is_run(user_path(ref)):
         return ref, None
+    if _GROUP.search(ref):
+        return ref, None
     run_ref, slash, selector = ref.rpartition("/")
     if not slash:
         return ref, None
@@ -143,8 +178,6 @@ def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
 def _match_id(name: str, root: Path) -> str:
     if name.startswith("@"):
         raise RunError(f"{name!r} is not a run; the only name with @ is @last.")
-    if is_run(root / name):
-        return name
     ids = run_ids(root)
     matches = [i for i in ids if name.lower() in i.lower()]
     if len(matches) == 1:

@@ -123,7 +123,7 @@ def test_verdicts() -> None:
     score = Estimate(2.0, 1.5, 2.5, 4)
     found = [verdict(score, reference) for reference in (1.0, 2.2, 3.0, None)]
     assert found == ["above", "within the interval", "below", ""]
-    assert verdict(Estimate(2.0, 1.5, 2.5, 3), 1.0) == "cannot tell: 3 seeds"
+    assert verdict(Estimate(2.0, 1.5, 2.5, 2), 1.0) == "cannot tell: 2 seeds"
     assert verdict(None, 1.0) == ""
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.errors import RunError
-from gymnasium_solver.experiments.compare import compare, seeds_needed
+from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.experiments.compare import compare
 from gymnasium_solver.experiments.comparison_report import draw, looks, notes
-from gymnasium_solver.experiments.groups import group_runs
+from gymnasium_solver.experiments.groups import group_runs, siblings
+from gymnasium_solver.experiments.statistics import seeds_needed
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.run import Run
 
@@ -56,35 +57,73 @@ def test_labels_group_by_hand(tmp_path: Path) -> None:
     [
         ([500, 499, 498, 497], [100, 110, 120, 130], "better"),
         ([100, 110, 120, 130], [500, 499, 498, 497], "worse"),
-        ([500, 499, 498], [100, 110, 120, 130], "cannot tell"),
+        ([500, 499, 498], [100, 110, 120], "better"),
+        ([500, 499], [100, 110, 120, 130], "cannot tell"),
         ([400, 500, 300, 450], [410, 490, 310, 455], "cannot tell"),
+        ([499.99, 499.99, 499.99], [500, 500, 500], "equal"),
+        ([496, 496.1, 496], [500, 500.1, 500], "equal"),  # less than 1 % of 475 - 22
     ],
 )
-def test_verdicts(tmp_path: Path, ours: list[int], theirs: list[int], word: str) -> None:
+def test_verdicts(tmp_path: Path, ours: list[float], theirs: list[float], word: str) -> None:
     first = [make_run(tmp_path, x, i) for i, x in enumerate(theirs)]
     second = [make_run(tmp_path, x, i, lr=0.01) for i, x in enumerate(ours)]
     (verdict,) = compare(group_runs([*first, *second], tmp_path)).verdicts
     assert verdict.word == word
-    assert verdict.text.startswith(word)
+    assert verdict.text.startswith("no difference" if word == "equal" else word)
 
 
 def test_several_groups_are_corrected_for_their_number(tmp_path: Path) -> None:
-    """Four seeds tell two groups apart, but not two from a third."""
-    ids = [make_run(tmp_path, 100.0 * lr + i, i, lr=lr) for lr in (1, 2) for i in range(4)]
-    ids += [make_run(tmp_path, 100.0 + i, i, lr, "Acrobot-v1") for lr in (3, 4) for i in range(4)]
-    words = [verdict.word for verdict in compare(group_runs(ids, tmp_path)).verdicts]
-    assert words == ["better", "cannot tell"]
-    ids += [make_run(tmp_path, 500.0 + i, i, lr=5) for i in range(4)]
+    """Three seeds tell two groups apart, but not two from a third."""
+    ids = [make_run(tmp_path, 100.0 * lr + i, i, lr=lr) for lr in (1, 2) for i in range(3)]
+    assert [v.word for v in compare(group_runs(ids, tmp_path)).verdicts] == ["better"]
+    ids += [make_run(tmp_path, 100.0 + i, i, lr, "Acrobot-v1") for lr in (3, 4) for i in range(3)]
     found = compare(group_runs(ids, tmp_path))
-    assert [verdict.word for verdict in found.verdicts] == ["cannot tell"] * 3
-    assert "4 seeds, at least 5 on each side are needed for 2 comparisons" in found.verdicts[0].text
+    assert [verdict.word for verdict in found.verdicts] == ["cannot tell", "equal"]
+    assert "3 seeds, at least 4 on each side are needed for 2 comparisons" in found.verdicts[0].text
     assert any("corrected for their number (Holm)" in note for note in notes(found))
 
 
+def test_the_smallest_difference_that_matters(tmp_path: Path) -> None:
+    first = [make_run(tmp_path, 400.0 + i, i) for i in range(4)]
+    second = [make_run(tmp_path, 412.0 + i, i, lr=0.01) for i in range(4)]
+    groups = group_runs([*first, *second], tmp_path)
+    assert compare(groups).verdicts[0].word == "better"
+    assert 4 < compare(groups).verdicts[0].margin < 5, "1 % of 475 minus what random actions get"
+    assert compare(groups, "20").verdicts[0].word == "equal"
+    assert compare(groups, "5%").verdicts[0].word == "equal"
+    assert compare(groups, "13").verdicts[0].text.startswith("cannot tell whether it matters")
+    with pytest.raises(ConfigError, match="such as 1%"):
+        compare(groups, "much")
+
+
+def test_runs_of_one_seed_are_one_seed(tmp_path: Path) -> None:
+    """Three identical runs on each side are one seed on each side."""
+    first = [make_run(tmp_path, 73.2, 1) for _ in range(3)]
+    second = [make_run(tmp_path, 108.0, 1, lr=0.01) for _ in range(3)]
+    groups = group_runs([*first, *second], tmp_path)
+    assert [len(group.members) for group in groups] == [1, 1]
+    assert [len(group.repeats) for group in groups] == [2, 2]
+    found = compare(groups)
+    assert found.verdicts[0].text.startswith("cannot tell: 1 seed")
+    assert sum("one run per seed counts" in note for note in notes(found)) == 2
+    by_hand = group_runs([f"all={','.join([*first, *second])}"], tmp_path)
+    assert len(by_hand[0].members) == 2, "one per seed and config"
+    assert len(siblings(Run(tmp_path / first[0])).members) == 1
+
+
+def test_the_newest_run_of_a_seed_counts_if_it_has_a_score(tmp_path: Path) -> None:
+    old, new, empty = (make_run(tmp_path, score, 1) for score in (10.0, 20.0, None))
+    for name, day in ((old, 1), (new, 2), (empty, 3)):
+        Run(tmp_path / name).update_meta(created_at=f"2026-01-0{day}T00:00:00Z")
+    (group,) = group_runs([new, empty, old], tmp_path)
+    assert ([m.summary.id for m in group.members], group.repeats) == ([new], (empty, old))
+
+
 def test_how_many_seeds_would_tell() -> None:
-    assert seeds_needed([10.0, 12.0, 14.0], [11.0, 13.0, 15.0]) == 63  # effect of half a deviation
+    assert seeds_needed([10.0, 12.0, 14.0], [11.0, 13.0, 15.0]) == 64  # effect of half a deviation
     assert seeds_needed([10.0, 12.0], [11.0, 11.0]) is None
-    assert seeds_needed([1.0, 1.0, 1.0], [9.0, 9.0, 9.0]) == 4
+    assert seeds_needed([1.0, 1.0, 1.0], [9.0, 9.0, 9.0]) == 3
+    assert seeds_needed([1.0, 1.0, 1.0], [9.0, 9.0, 9.0], 5) == 4
 
 
 def test_runs_without_a_score_are_told(tmp_path: Path) -> None:
@@ -113,7 +152,7 @@ def test_verb_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[st
     files = [tmp_path / "out" / f"c.{kind}" for kind in ("csv", "md", "json", "svg")]
     command = ["compare", *ids, "--runs-dir", str(root), "-o", *map(str, files)]
     assert main(command) == 0
-    assert "cannot tell: the intervals overlap" in capsys.readouterr().out
+    assert "no difference that matters" in capsys.readouterr().out
     assert len(list(csv.reader(files[0].open()))) == 9
     assert "| policy_lr | 0.1 | 0.2 |" in files[1].read_text()
     assert json.loads(files[2].read_text())["groups"][0]["iqm"]["value"] == 481.5

@@ -34,12 +34,12 @@ def make(root: Path, name: str, score: float, weights: float, **meta: Any) -> Ru
 
 
 def test_identical_weights_pass(tmp_path: Path) -> None:
-    found = judge(make(tmp_path, "a", 400, 1.0), make(tmp_path, "b", 400, 1.0), tmp_path)
+    found = judge(make(tmp_path, "a", 400, 1.0), make(tmp_path, "b", 400, 1.0))
     assert (found.verdict, found.passed, found.differed) == (IDENTICAL, True, {})
 
 
 def test_other_weights_on_the_same_machine_fail(tmp_path: Path) -> None:
-    found = judge(make(tmp_path, "a", 400, 1.0), make(tmp_path, "b", 400, 2.0), tmp_path)
+    found = judge(make(tmp_path, "a", 400, 1.0), make(tmp_path, "b", 400, 2.0))
     assert (found.verdict, found.passed) == (DIFFERENT, False)
     assert "other weights on the same kind of machine" in found.text
 
@@ -47,7 +47,7 @@ def test_other_weights_on_the_same_machine_fail(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("score", "word"), [(401.0, SAME_SCORE), (300.0, DIFFERENT)])
 def test_elsewhere_the_score_decides(tmp_path: Path, score: float, word: str) -> None:
     other = {"versions": {"torch": "9.9"}}
-    found = judge(make(tmp_path, "a", 400, 1), make(tmp_path, "b", score, 2, **other), tmp_path)
+    found = judge(make(tmp_path, "a", 400, 1), make(tmp_path, "b", score, 2, **other))
     assert (found.verdict, found.n_seeds) == (word, 1)
     assert found.differed["torch"][1] == "9.9"
 
@@ -56,7 +56,7 @@ def test_recorded_seeds_give_the_interval(tmp_path: Path) -> None:
     run = make(tmp_path, "a", 400, 1.0)
     for i, score in enumerate((350.0, 450.0)):
         make(tmp_path, f"seed{i}", score, 5.0)
-    found = judge(run, make(tmp_path, "a-repro", 330, 2.0, versions={"torch": "9"}), tmp_path)
+    found = judge(run, make(tmp_path, "a-repro", 330, 2.0, versions={"torch": "9"}))
     assert (found.verdict, found.n_seeds) == (SAME_SCORE, 3)
 
 

@@ -1,5 +1,6 @@
 """The statistics against rliable's values on the same arrays, closed forms and simulation."""
 
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -65,15 +66,17 @@ def test_profile_and_its_band() -> None:
 
 
 def test_bootstrap_equals_a_plain_loop() -> None:
-    """Brute force with another random stream: ends agree within the bootstrap's own error."""
+    """Brute force with another random stream: ends agree within the bootstrap's error. Student's
+    t with 16 degrees of freedom, for variances that are 4 / 5 of the right ones."""
     rng = np.random.default_rng(1)
     draws = [
         float(stats.iqm(np.stack([A[rng.integers(5, size=5), t] for t in range(4)], axis=1)))
         for _ in range(5_000)
     ]
-    low, high = np.quantile(draws, [0.025, 0.975])
+    tail = NormalDist().cdf(-2.120 * (5 / 4) ** 0.5)
+    low, high = np.quantile(draws, [tail, 1 - tail])
     found = interval(A, repeats=5_000)
-    assert (found.low, found.high) == pytest.approx((low, high), abs=0.02)
+    assert (found.low, found.high) == pytest.approx((low, high), abs=0.03)
 
 
 def test_interval_is_deterministic_and_covers_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +91,6 @@ def test_one_seed_has_no_interval() -> None:
     found = interval([5.0])
     assert (found.value, found.n) == (5.0, 1)
     assert np.isnan(found.low)
-    assert np.isnan(stats.improvement_interval([1.0], [2.0, 3.0]).low)
 
 
 def test_missing_seeds_are_left_out() -> None:
@@ -114,13 +116,13 @@ def test_ranks() -> None:
     assert ranks == {"x": [2.0, 1.5], "y": [1.0, 1.5], "z": [3.0, 3.0]}
 
 
-def test_improvement_interval_of_clear_and_equal_groups() -> None:
-    clear = stats.improvement_interval([5.0, 6, 7, 8], [1.0, 2, 3, 4])
-    assert (clear.value, clear.low, clear.high) == (1.0, 1.0, 1.0)
-    equal = stats.improvement_interval([1.0, 2, 3, 4], [1.0, 2, 3, 4])
-    assert equal.low < 0.5 < equal.high
-    assert Estimate(1, 0, 2, 3).overlaps(Estimate(2, 1.5, 3, 3))
-    assert not Estimate(1, 0, 1, 3).overlaps(Estimate(2, 1.5, 3, 3))
+def test_a_difference_and_its_interval() -> None:
+    clear = stats.difference([5.0, 6, 7, 8], [1.0, 2, 3, 4])
+    assert (clear.value, clear.low, clear.high) == pytest.approx((4.0, 1.766, 6.234), abs=1e-3)
+    equal = stats.difference([1.0, 2, 3, 4], [1.0, 2, 3, 4])
+    assert equal.low < 0 < equal.high
+    assert stats.difference([5.0] * 3, [4.0] * 3) == Estimate(1.0, 1.0, 1.0, 3)
+    assert np.isnan(stats.difference([1.0], [2.0, 3.0]).low)
 
 
 def test_grid_is_where_all_curves_are_known() -> None:
@@ -156,8 +158,10 @@ def test_times_to_threshold_are_censored() -> None:
     ("times", "expected"),
     [
         ([(1, True), (2, True), (3, True)], 2),
+        ([(15_254, True), (22_864, True)], 19_059),
         ([(1, True), (10, False), (10, False)], None),
-        ([(4, True), (2, False), (6, True)], 4),  # the censored one leaves two at risk
+        ([(2_506, True), (30_000, False)], None),  # half of the seeds never get there
+        ([(4, True), (2, False), (6, True)], 6),  # one that never does is later than all
         ([], None),
     ],
 )
@@ -191,15 +195,3 @@ def test_moving_average() -> None:
     assert stats.moving_average([1.0, 3.0, 5.0, 7.0], 2) == [1.0, 2.0, 4.0, 6.0]
     assert stats.moving_average([1.0, 3.0], 10) == [1.0, 2.0]
     assert stats.moving_average([], 3) == []
-
-
-@pytest.mark.parametrize(
-    ("metric", "n", "least"),
-    [(stats.iqm, 3, 0.70), (stats.iqm, 5, 0.80), (stats.iqm, 10, 0.86), (stats.mean, 20, 0.88)],
-)
-def test_coverage(metric: stats.Metric, n: int, least: float) -> None:
-    """A 95 % interval holds the truth about that often; with few seeds a percentile bootstrap is
-    too narrow, which is why verdicts ask for more seeds and a permutation test."""
-    rng = np.random.default_rng(n)
-    found = [interval(rng.normal(size=n), metric, repeats=300, seed=i) for i in range(400)]
-    assert least <= np.mean([e.low <= 0.0 <= e.high for e in found]) <= 0.98

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.experiments import best
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run, run_ids
 from gymnasium_solver.runs.run import Run
 
 NEW = "CartPole-v1-ppo-20260102-000000-beef"
 OLD = "CartPole-v1-ppo-20260101-000000-cafe"
+SWEEP = "tune-20260101-000000-abcd"
 ANT = "Ant-v5-ppo-20251231-000000-0001"
 
 
@@ -220,3 +222,75 @@ def test_runs_of_a_sweep(root: Path) -> None:
     ):
         with pytest.raises(RunError, match=re.escape(message)):
             resolve_run(ref, root, allow_paths=False)
+
+
+# -- experiments and sweeps -----------------------------------------------------------------------
+
+
+def trained(folder: Path, score: float, env_id: str = "CartPole-v1") -> None:
+    """A finished run with a checkpoint and a validation."""
+    identity = {"env_id": env_id, "algo_id": "ppo", "seed": int(score)}
+    run = Run.create(f"env_id: {env_id}\n", identity, folder.parent, name=folder.name)
+    save_checkpoint(run.checkpoints_dir, 100, {}, {}, {"score": score}, best=True)
+    run.update_meta(status="finished", best={"score": score, "env_steps": 100, "epoch": 1})
+
+
+@pytest.fixture
+def groups(root: Path) -> Path:
+    """An experiment of three seeds, and a sweep that trial 1 has won."""
+    folder = root / "experiments" / "study"
+    folder.mkdir(parents=True)
+    rows = [f"- {{run: study-s{i}, group: g, seed: {i}, config: a.yaml}}" for i in range(3)]
+    text = "created_at: now\ncommand: []\nruns:\n" + "\n".join(rows)
+    (folder / "experiment.yaml").write_text(text)
+    for i, score in enumerate((10, 30, 20)):
+        trained(root / f"study-s{i}", score)
+    sweep = root / "sweeps" / SWEEP
+    for place, score in (("trials/0000/seed0", 90), ("trials/0001/seed0", 40),
+                         ("final/0001/seed0", 50), ("final/0001/seed1", 60)):  # fmt: skip
+        (sweep / place).parent.mkdir(parents=True, exist_ok=True)
+        trained(sweep / place, score)
+    (sweep / "sweep.yaml").write_text("")
+    (sweep / "base.yaml").write_text("")
+    (sweep / "result.json").write_text('{"winner": 1}')
+    return root
+
+
+@pytest.mark.parametrize(
+    ("ref", "path", "said"),
+    [
+        ("study", "study-s1", "seed 30, best validation 30"),
+        ("study/@best", "study-s1", "seed 30"),
+        ("experiments/study", "study-s1", "seed 30"),
+        ("tune", f"sweeps/{SWEEP}/final/0001/seed1", "the winner, trial 1, seed 60"),
+        (f"{SWEEP}/trials/0000", f"sweeps/{SWEEP}/trials/0000/seed0", "seed 90"),
+        (f"{SWEEP}/trials/0001/seed0/@last", f"sweeps/{SWEEP}/trials/0001/seed0", ""),
+    ],
+)  # fmt: skip
+def test_an_experiment_stands_for_its_best_run(
+    groups: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    ref: str, path: str, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(best, "_told", set())
+    assert resolve_checkpoint(ref, groups).run.path == groups / path
+    assert said in capsys.readouterr().err
+
+
+def test_what_changes_a_run_takes_no_experiment(groups: Path) -> None:
+    with pytest.raises(RunError, match="matches 3 runs"):
+        resolve_run("study", groups)
+    with pytest.raises(RunError, match="there is no run"):
+        resolve_checkpoint("tune", groups, default="last")
+    trial = f"{SWEEP}/trials/0000/seed0"
+    assert resolve_run(trial, groups, allow_paths=False).path == groups / "sweeps" / trial
+    with pytest.raises(RunError, match="paths are refused"):
+        resolve_run(str(groups / OLD), groups, allow_paths=False)
+
+
+def test_an_experiment_of_several_environments_has_no_best_run(groups: Path) -> None:
+    for path in groups.glob("study-s2/*.*"):
+        path.unlink()
+    (groups / "study-s2").rename(groups / "old")
+    trained(groups / "study-s2", 20, "Acrobot-v1")
+    with pytest.raises(RunError, match="several environments"):
+        resolve_checkpoint("study", groups)

@@ -166,7 +166,7 @@ def test_seeds_are_grouped_and_judged(web: TestClient, runs: Path) -> None:
     assert len(center["x"]) == len(center["lo"]) == len(center["hi"])
     verdict = answer["comparison"]["verdicts"][0]
     assert verdict["word"] in ("better", "worse")
-    assert "probability" in verdict["text"]
+    assert "pairs of seeds" in verdict["text"]
     assert list(answer["comparison"]["differences"]) == ["policy_lr"]
     # The same figures as `gsolve compare`.
     from gymnasium_solver.experiments.compare import compare

@@ -32,7 +32,6 @@ from gymnasium_solver.experiments.search import space as spaces
 from gymnasium_solver.experiments.search.files import param_text
 from gymnasium_solver.experiments.search.ranges import Options
 from gymnasium_solver.experiments.search.space import Param, Space, Values, overrides
-from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
 from gymnasium_solver.suggest import did_you_mean
 from gymnasium_solver.training.prepare import load_config
 
@@ -384,7 +383,7 @@ def _final(plan: Plan) -> FinalPlan:
     if plan.sampler == "pbt":
         return FinalPlan(top=0, seeds=plan.final.seeds or 1)
     runs = (plan.trials or 0) * plan.seeds * 0.43
-    seeds = plan.final.seeds or (5 if runs >= 10 else FEWEST_SEEDS)
+    seeds = plan.final.seeds or (5 if runs >= 10 else 4)
     top = plan.final.top
     if top is None:
         top = min(max(round(runs / seeds), 1), 6, plan.trials or 1)

@@ -396,8 +396,9 @@ def _verdict(rows: Sequence[Row], n_choice: int) -> str | None:
     if n < FEWEST_SEEDS:
         return f"too few seeds to tell it from the config's own values: {FEWEST_SEEDS} are needed"
     how = f"{n} seeds" + f" other than the {n_choice} that chose it" * bool(n_choice)
-    if stats.interval(ours, stats.mean).overlaps(stats.interval(theirs, stats.mean)):
-        return f"not shown to be better than the config's own values: intervals overlap on {how}"
-    if stats.permutation_p(ours, theirs) > 1 - LEVEL:
-        return f"not shown to be better than the config's own values by {how}"
-    return f"better than the config's own values on {how}: the intervals do not overlap"
+    p, gap = float(stats.welch(ours, theirs)), stats.difference(ours, theirs)
+    ends = ", ".join(f"{end:.4g}" for end in sorted((gap.low, gap.high)))
+    shown = f"difference {gap.value:.4g} [{ends}], p = {p:.2g} on {how}"
+    if p > 1 - LEVEL:
+        return f"not shown to be better than the config's own values: {shown}"
+    return f"better than the config's own values: {shown}"

@@ -180,7 +180,7 @@ def _with_reference(found: Sequence[Group], label: str | None) -> list[Group]:
 
 
 def _curves(web: Web, group: Group, metric: str, x: str, weight: float, points: int) -> Answer:
-    """The curve of each seed, and with two or more the IQM; its band needs four."""
+    """The curve of each seed, and with two or more the IQM; its band needs three."""
     lines, raw = [], []
     for member in group.members:
         at, values = web.tables.of(Run(Path(member.summary.path))).series(metric, x)

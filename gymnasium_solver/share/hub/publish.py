@@ -24,19 +24,13 @@ from typing import Any
 
 from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.errors import GsolveError, RunError
-from gymnasium_solver.experiments.groups import Group, group_runs
+from gymnasium_solver.experiments.groups import Group, siblings
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, interval, iqm, mean
 from gymnasium_solver.printable import markdown_text
 from gymnasium_solver.runs.checkpoint import BEST, LAST, pointer_env_steps
 from gymnasium_solver.runs.episodes import Episode, list_episodes
 from gymnasium_solver.runs.files import dump_json
-from gymnasium_solver.runs.query import (
-    RunSummary,
-    acts_greedily,
-    get_details,
-    get_run,
-    list_runs,
-)
+from gymnasium_solver.runs.query import RunSummary, acts_greedily, get_details, get_run
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import verdict_words
@@ -102,7 +96,7 @@ def plan_publication(
 ) -> Publication:
     """All files that would leave the machine. Nothing is sent."""
     options = options or Options()
-    run = resolve_run(ref, root)
+    run = resolve_run(ref, root, best_of=True)
     summary = get_run(run, include_config=True)
     if repo_id is None:
         user = "USER"  # a dry run works without an account
@@ -116,7 +110,7 @@ def plan_publication(
         run, checkpoints=options.checkpoints, allow_diff=options.allow_diff, scrub=scrub
     )
     notes: list[str] = []
-    results = _add_results(package, summary, root)
+    results = _add_results(package, summary)
     with suppress(GsolveError):  # a run without rows has no curve
         package.files["curves.png"] = _made("curves.png", lambda path: _draw_curves(run, path))
     if options.video:
@@ -159,7 +153,7 @@ def plan_push(
         if not RUN_ID.fullmatch(run.id):
             raise RunError(f"{run.id}: a run of a dataset needs a name of letters, digits and -.")
         package = package_run(run, checkpoints=checkpoints, scrub=scrub)
-        _add_results(package, get_run(run), root)
+        _add_results(package, get_run(run))
         package.seal()
         packages.append(package)
     return packages
@@ -270,7 +264,7 @@ def write_video(episode: Episode, path: Path) -> None:
 # -- scores -----------------------------------------------------------------------------------
 
 
-def _add_results(package: Package, summary: RunSummary, root: Path) -> Results:
+def _add_results(package: Package, summary: RunSummary) -> Results:
     """results.json: the held-out test of the run; without one its best validation."""
     details = get_details(package.run)
     events, tests = details.evaluations, details.tests
@@ -288,14 +282,14 @@ def _add_results(package: Package, summary: RunSummary, root: Path) -> Results:
         solved=summary.solved,
         threshold=summary.threshold,
         env_steps=int(event.get("env_steps") or summary.env_steps),
-        seeds=_seeds(siblings(package.run, summary, root)),
+        seeds=_seeds(siblings(package.run)),
     )
     package.files["results.json"] = dump_json(package.scrub.value(results.to_dict()))
     return results
 
 
-def _seeds(group: Group | None) -> dict[str, Any] | None:
-    if group is None or len(group.scores) < 2:
+def _seeds(group: Group) -> dict[str, Any] | None:
+    if len(group.scores) < 2:
         return None
     scores = group.scores
     metrics = {"mean": mean} | ({"iqm": iqm} if len(scores) >= FEWEST_SEEDS else {})
@@ -305,24 +299,6 @@ def _seeds(group: Group | None) -> dict[str, Any] | None:
         "scores": scores,
         **{name: interval(scores, metric).to_dict() for name, metric in metrics.items()},
     }
-
-
-def siblings(run: Run, summary: RunSummary, root: Path) -> Group | None:
-    """The finished runs of the same config, this one included."""
-    if run.path.resolve().parent != root.resolve():
-        return None
-    same = [
-        str(root / other.id)
-        for other in list_runs(root)
-        if (other.env_id, other.algo_id) == (summary.env_id, summary.algo_id)
-        and other.status == "finished"
-    ]
-    try:
-        groups = group_runs(same, root)
-    except GsolveError:  # a sibling that cannot be read is no reason not to publish
-        return None
-    own = [group for group in groups if any(m.summary.id == summary.id for m in group.members)]
-    return own[0] if own else None
 
 
 # -- the card ---------------------------------------------------------------------------------
@@ -395,7 +371,7 @@ def _seeds_text(seeds: dict[str, Any] | None) -> str:
     )
     return (
         f"## Seeds\n\nOver {seeds['n']} seeds of this config, {seeds['n_solved']} solved: {told} "
-        "(95 % bootstrap intervals over seeds)."
+        "(95 % intervals over seeds)."
     )
 
 

@@ -118,7 +118,7 @@ function Curves({ env, groups, data, axes, seeds, hidden, setHidden }) {
       <span class="seg"><button class="small" onClick=${() => attempt(() => savePng(plot.current, lines, about))}>PNG</button><button class="small" onClick=${() => saveSvg(plot.current, lines, about)}>SVG</button><button class="small" onClick=${csv}>CSV</button></span></header>
     <div class="body">${lines.length ? html`<${Chart} label=${`${data.metric} in ${env}`} lines=${lines} level=${level} height=${340} logX=${axes.logX} logY=${axes.logY} xLabel=${X_LABEL[axes.x]} onPlot=${(u) => { plot.current = u; }} />` : html`<p class="empty">No run has logged ${data.metric}.</p>`}
       <${Legend} items=${groups.map((g) => ({ key: g.label, label: `${g.label}  n = ${g.n}`, colour: g.i }))} hidden=${hidden} onToggle=${toggle} />
-      <p class="quiet about">Thick lines: interquartile mean over seeds; bands: 95 % bootstrap interval over seeds${few ? `, from ${data.fewest_seeds} seeds on` : ""}. Thin lines: single seeds${axes.smooth ? "; raw values where the line is smoothed" : ""}.</p></div></section>`;
+      <p class="quiet about">Thick lines: interquartile mean over seeds; bands: 95 % interval over seeds${few ? `, from ${data.fewest_seeds} seeds on` : ""}. Thin lines: single seeds${axes.smooth ? "; raw values where the line is smoothed" : ""}.</p></div></section>`;
 }
 
 const estimate = (e) => (e === null || e.value === null ? "–" : html`<b>${value(e.value)}</b>${e.low !== null && html` <span class="quiet">[${value(e.low)}, ${value(e.high)}]</span>`}`);
