@@ -267,9 +267,11 @@ def import_sb3(args: Args) -> None:
 @verb("""
 import-config: Translate hyper-parameters of the RL zoo (ppo.yml), CleanRL (a script, or its
 arguments as YAML or JSON) or SLM-Lab (a spec) into our YAML. Every field is translated or named
-as not translated, with the reason. Nothing in the file is executed.
+as not translated, with the reason; what the file leaves to the library's defaults is written out.
+Nothing in the file is executed.
 
 FILE               YAML, JSON or a Python script
+[ARGUMENT...]      of the script's command line, after --
 --env-id ID        the environment, where a file has several
 --algo NAME        the algorithm (default: as the file or its name says)
 -o, --out FILE     write here instead of printing
@@ -278,13 +280,14 @@ FILE               YAML, JSON or a Python script
 examples:
   gsolve import-config hyperparams/ppo.yml --env-id CartPole-v1
   gsolve import-config cleanrl/ppo.py --out configs/cleanrl.yaml
+  gsolve import-config cleanrl/dqn.py -- --learning-rate 5e-4 --num-envs 4
   gsolve import-config ppo_cartpole.json
 """)
 def import_config(args: Args) -> None:
     from gymnasium_solver.share.foreign.config_files import read_foreign
     from gymnasium_solver.training.prepare import build_config
 
-    found = read_foreign(Path(args.file), args.env_id, args.algo)
+    found = read_foreign(Path(args.file), args.env_id, args.algo, args.arguments)
     names, mapped = {"env_id": found.env_id, "algo_id": found.algo_id}, found.mapped
     build_config({**names, **mapped.fields})
     facts = {"library": found.made_by, **names}

@@ -25,7 +25,8 @@ import torch
 
 import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
-from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.config.yaml_file import parse_yaml
+from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.share.foreign.config_files import read_foreign
 from gymnasium_solver.share.foreign.imported_model import ForeignModel, import_model
 from gymnasium_solver.share.foreign.model_files import (
@@ -480,7 +481,7 @@ def test_the_zoos_fields(tmp_path: Path) -> None:
 def test_cleanrls_script_is_parsed_not_run(tmp_path: Path) -> None:
     """The result is the config that docs/coming-from.md derives by hand."""
     found = translated(tmp_path, "ppo.py", CLEANRL)
-    assert found.mapped.fields == {
+    expected = {
         "n_envs": 4,
         "n_steps": 128,
         "batch_size": 0.25,
@@ -494,8 +495,121 @@ def test_cleanrls_script_is_parsed_not_run(tmp_path: Path) -> None:
         "normalize_advantages": "batch",
         "max_grad_norm": 0.5,
         "target_kl": None,
+        "hidden_dims": [64, 64],
+        "activation": "tanh",
+        "share_trunk": False,
+        "normalize_obs": False,
+        "normalize_reward": False,
+        "log_std_init": 0.0,
+        "optimizer": "adam",
+        "adam_eps": 1e-5,
     }
+    assert found.mapped.fields == expected
     assert not found.mapped.unmapped
+
+
+# What SB3 2.9 and CleanRL do where a file says nothing, read from their sources.
+OMITTED: dict[str, dict[str, Any]] = {
+    "dqn": {"policy_lr": 1e-4, "batch_size": 32, "buffer_size": 1_000_000, "learning_starts": 100,
+            "target_update_freq": 10_000, "train_freq": 4, "updates_per_step": 0.25, "n_envs": 1,
+            "hidden_dims": [64, 64], "activation": "relu", "max_grad_norm": 10.0, "tau": 1.0,
+            "epsilon": {"start": 1.0, "end": 0.05, "to": 0.1}, "adam_eps": 1e-8, "loss": "huber"},
+    "sac": {"policy_lr": 3e-4, "learning_starts": 100, "batch_size": 256, "tau": 0.005,
+            "hidden_dims": [256, 256], "ent_coef": "auto", "updates_per_step": 1.0, "n_envs": 1,
+            "max_grad_norm": None, "critic_lr": None},
+    "td3": {"policy_lr": 1e-3, "learning_starts": 100, "hidden_dims": [400, 300],
+            "exploration_noise": 0.0, "policy_delay": 2, "target_noise": 0.2},
+    "ddpg": {"policy_lr": 1e-3, "critic_lr": None, "hidden_dims": [400, 300],
+             "exploration_noise": 0.0},
+    "ppo": {"policy_lr": 3e-4, "n_steps": 2048, "batch_size": 64, "n_epochs": 10, "vf_coef": 0.5,
+            "gae_lambda": 0.95, "clip_range": 0.2, "ent_coef": 0.0, "adam_eps": 1e-5, "n_envs": 1,
+            "normalize_advantages": "batch", "share_trunk": False, "normalize_reward": False},
+    "a2c": {"policy_lr": 7e-4, "rollout_steps": 5, "gae_lambda": 1.0, "optimizer": "rmsprop_tf",
+            "adam_eps": 1e-5, "normalize_advantages": "off", "n_envs": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("algo", OMITTED)
+def test_what_a_zoo_entry_omits_is_written_out(tmp_path: Path, algo: str) -> None:
+    env_id = "CartPole-v1" if algo in ("dqn", "ppo", "a2c") else "Pendulum-v1"
+    text = f"{env_id}:\n  n_timesteps: 20000\n  policy: MlpPolicy\n"
+    found = translated(tmp_path, f"{algo}.yml", text).mapped
+    expected = OMITTED[algo] | {"normalize_obs": False, "max_env_steps": 20000}
+    assert {name: found.fields.get(name, "nothing") for name in expected} == expected
+    assert not found.unmapped
+
+
+def test_an_initialisation_that_differs_is_named(tmp_path: Path) -> None:
+    text = 'A-v0:\n  n_timesteps: 10\n  policy_kwargs: "dict(ortho_init=False)"\n'
+    found = translated(tmp_path, "ppo.yml", text).mapped
+    assert found.fields["init"] == "uniform"
+    assert "policy_kwargs.ortho_init" in found.unmapped
+
+
+CLEANRL_DQN = """
+class Args:
+    env_id: str = "CartPole-v1"
+    total_timesteps: int = 500000
+    learning_rate: float = 2.5e-4
+    num_envs: int = 1
+    buffer_size: int = int(1e4)
+    tau: float = 1.0
+    target_network_frequency: int = 500
+    batch_size: int = 128
+    start_e: float = 1
+    end_e: float = 0.05
+    exploration_fraction: float = 0.5
+    learning_starts: int = 1e4
+    train_frequency: int = 10
+class QNetwork(nn.Module):
+    def __init__(self, env):
+        self.network = nn.Sequential(
+            nn.Linear(np.array(shape).prod(), 120), nn.ReLU(),
+            nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, env.single_action_space.n))
+loss = F.mse_loss(td_target, old_val)
+optimizer = optim.Adam(q_network.parameters(), lr=args.learning_rate)
+"""
+CLEANRL_SAC = """
+class Args:
+    env_id: str = "Pendulum-v1"
+    total_timesteps: int = 1000000
+    policy_lr: float = 3e-4
+    q_lr: float = 1e-3
+    policy_frequency: int = 2
+    target_network_frequency: int = 1
+    alpha: float = 0.2
+    autotune: bool = True
+"""
+CLEANRL_WRAPPERS = """
+def make_env():
+    env = gym.wrappers.NormalizeObservation(env)
+    env = gym.wrappers.NormalizeReward(env, gamma=gamma)
+"""
+
+
+def test_a_script_is_recognised_and_its_code_read(tmp_path: Path) -> None:
+    arguments = ["--learning-rate", "5e-4", "--num_envs=2"]
+    found = translated(tmp_path, "mine.py", CLEANRL_DQN, arguments=arguments)
+    fields = found.mapped.fields
+    assert found.algo_id == "dqn"
+    assert (fields["policy_lr"], fields["n_envs"], fields["buffer_size"]) == (5e-4, 2, 1e4)
+    assert (fields["hidden_dims"], fields["activation"]) == ([120, 84], "relu")
+    assert (fields["loss"], fields["max_grad_norm"], fields["adam_eps"]) == ("mse", None, 1e-8)
+    assert fields["normalize_obs"] is False
+    with pytest.raises(ConfigError, match="learning_rate"):
+        translated(tmp_path, "mine.py", CLEANRL_DQN, arguments=["--learning-rates", "1"])
+    found = translated(tmp_path, "mine.py", CLEANRL_SAC)
+    assert found.algo_id == "sac"
+    assert (found.mapped.fields["policy_delay"], found.mapped.fields["alpha_lr"]) == (1, 1e-3)
+    assert "policy_frequency" in found.mapped.unmapped
+    found = translated(tmp_path, "mine.py", CLEANRL + CLEANRL_WRAPPERS)
+    assert found.algo_id == "ppo"
+    assert found.mapped.fields["normalize_obs"] == "rolling"
+    assert found.mapped.fields["normalize_reward"] is True
+    arguments = ["--no-anneal-lr"]
+    assert translated(tmp_path, "x.py", CLEANRL, arguments=arguments).mapped.fields[
+        "policy_lr"
+    ] == pytest.approx(2.5e-4)
 
 
 def test_slm_labs_specs(tmp_path: Path) -> None:
@@ -731,3 +845,65 @@ def test_policies_of_images_made_by_sb3(algo: str, share: str, tmp_path: Path) -
     acts = np.load(tmp_path / "acts.npz")
     ours = gs.load(run).act(acts["obs"], as_trained=True)
     assert (ours == acts["actions"]).mean() >= 0.99
+
+
+# Entries of the zoo, and the returns of the last fifth of a training that both sides must share.
+ENTRIES = {
+    "ppo CartPole-v1": "{n_envs: 8, n_timesteps: 40000, n_steps: 32, batch_size: 256, gamma: 0.98, "
+    "gae_lambda: 0.8, n_epochs: 20, learning_rate: lin_0.001, clip_range: lin_0.2}",
+    "a2c CartPole-v1": "{n_envs: 8, n_timesteps: 60000}",
+    "dqn CartPole-v1": "{n_timesteps: 30000, learning_rate: 0.0023, batch_size: 64, "
+    "buffer_size: 100000, learning_starts: 1000, target_update_interval: 10, train_freq: 256, "
+    "gradient_steps: 128, exploration_fraction: 0.16, exploration_final_eps: 0.04}",
+    "sac Pendulum-v1": "{n_timesteps: 6000, learning_rate: 0.001}",
+    "td3 Pendulum-v1": "{n_timesteps: 8000, gamma: 0.98, learning_starts: 2000, noise_std: 0.1, "
+    "noise_type: normal}",
+}
+RANGES = {"CartPole-v1": 500.0, "Pendulum-v1": 1300.0}
+WITH_SB3 = """
+import sys, json, numpy as np, stable_baselines3 as sb3
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
+algo, env_id, seed, fields = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
+steps = fields.pop("n_timesteps")
+env = make_vec_env(env_id, fields.pop("n_envs", 1), seed=seed)
+if fields.pop("noise_type", None):
+    n = env.action_space.shape[0]
+    fields["action_noise"] = NormalActionNoise(np.zeros(n), fields.pop("noise_std") * np.ones(n))
+for name, value in fields.items():
+    if str(value).startswith("lin_"):
+        start = float(value[4:])
+        fields[name] = lambda left, start=start: start * left
+model = getattr(sb3, algo.upper())("MlpPolicy", env, seed=seed, device="cpu", **fields)
+found = []
+class Watch(sb3.common.callbacks.BaseCallback):
+    def _on_step(self):
+        for info in self.locals["infos"]:
+            if "episode" in info:
+                found.append((self.num_timesteps, info["episode"]["r"]))
+        return True
+model.learn(steps, callback=Watch())
+print(json.dumps([[int(t), float(r)] for t, r in found]))
+"""
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_imported_entry_learns_as_in_sb3(entry: str, tmp_path: Path) -> None:
+    python = sb3_python(tmp_path)
+    algo, env_id = entry.split()
+    found = translated(tmp_path, f"{algo}.yml", f"{env_id}: {ENTRIES[entry]}")
+    fields = parse_yaml(ENTRIES[entry], "entry")
+    ours, theirs = [], []
+    for seed in (1, 2, 3):
+        settings = {**found.data()[algo], "seed": seed, "early_stop_on_eval_threshold": False}
+        run = gs.train(env_id, algo_id=algo, runs_dir=tmp_path, **settings)
+        rows = [json.loads(line) for line in (run.path / "metrics.jsonl").read_text().splitlines()]
+        last = 0.8 * settings["max_env_steps"]
+        means = [row.get("train/roll/ep_rew/mean") for row in rows if row["env_steps"] > last]
+        ours.append(np.mean([mean for mean in means if mean is not None]))
+        command = [python, "-c", WITH_SB3, algo, env_id, str(seed), json.dumps(fields)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        episodes = json.loads(done.stdout.splitlines()[-1])
+        theirs.append(np.mean([r for t, r in episodes if t > last]))
+    assert abs(np.mean(ours) - np.mean(theirs)) < 0.2 * RANGES[env_id], (ours, theirs)

@@ -8,7 +8,7 @@ A file is recognised by what is in it. Nothing in it is executed; a script of Cl
 
 import ast
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,14 @@ from gymnasium_solver.config.foreign import our_names
 from gymnasium_solver.config.yaml_file import dump_yaml, parse_yaml
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.registry import config_class
+from gymnasium_solver.share.foreign.defaults import (
+    CLEANRL_CODE,
+    NETWORK,
+    SB3,
+    SB3_CODE,
+    algorithm_of,
+    read_code,
+)
 from gymnasium_solver.share.foreign.hyperparams import NO_COUNTERPART, Mapped, map_fields
 from gymnasium_solver.suggest import did_you_mean
 
@@ -48,15 +56,26 @@ class Translated:
         return "\n".join(lines) + "\n" + dump_yaml(self.data())
 
 
-def read_foreign(path: Path, env_id: str | None = None, algo: str | None = None) -> Translated:
-    """ConfigError if the file is of no known form, or names several environments."""
+def read_foreign(
+    path: Path,
+    env_id: str | None = None,
+    algo: str | None = None,
+    arguments: Sequence[str] = (),
+) -> Translated:
+    """ConfigError if the file is of no known form, or names several environments. `arguments`: of
+    the command line of a script."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path} cannot be read: {reason}") from None
     if path.suffix == ".py":
-        return _cleanrl(_script_args(text, path), path, env_id, algo)
+        tree = _parsed(text, path)
+        args = _script_args(tree, path)
+        args |= _command_line(arguments, args, path)
+        return _cleanrl(args, path, env_id, algo, read_code(tree))
+    if arguments:
+        raise ConfigError(f"{path}: arguments of a command line belong to a script (.py).")
     if path.suffix == ".json":
         try:
             data = json.loads(text)
@@ -106,14 +125,10 @@ def _zoo(data: Mapping[str, Any], path: Path, env_id: str | None, algo: str | No
     else:
         raise ConfigError(f"{path}: for which environment? Give --env-id ID.")
     theirs = _algo(algo, path.stem.partition("-")[0], path)
-    return _translated("rl-zoo3", dict(fields), theirs, env, path, "zoo")
-
-
-def _translated(
-    library: str, fields: dict[str, Any], theirs: str, env_id: str, path: Path, kind: str
-) -> Translated:
-    mapped = map_fields({str(k): v for k, v in fields.items()}, ALGOS[theirs], kind)
-    return Translated(library, env_id, ALGOS[theirs], mapped, path.name)
+    ours, given = ALGOS[theirs], {str(k): v for k, v in fields.items()}
+    defaults = SB3.get(ours, {}) and {"n_envs": 1, **SB3[ours]}
+    mapped = map_fields(given, ours, "zoo", defaults, SB3_CODE.get(ours, {}))
+    return Translated("rl-zoo3", env, ours, mapped, path.name)
 
 
 # -- CleanRL ----------------------------------------------------------------------------------
@@ -126,23 +141,61 @@ _OF_THE_SCRIPT = (
 
 
 def _cleanrl(
-    data: Mapping[str, Any], path: Path, env_id: str | None, algo: str | None
+    data: Mapping[str, Any],
+    path: Path,
+    env_id: str | None,
+    algo: str | None,
+    code: Mapping[str, Any] = {},
 ) -> Translated:
+    """`code`: what was read from the script itself."""
     env = env_id or data.get("env_id")
     if not isinstance(env, str):
         raise ConfigError(f"{path}: for which environment? Give --env-id ID.")
     name = str(data.get("exp_name") or path.stem)
-    theirs = _algo(algo, next((a for a in ALGOS if name.lower().startswith(a)), name), path)
+    guess = next((a for a in ALGOS if name.lower().startswith(a)), None)
+    theirs = _algo(algo, guess or algorithm_of(dict(data)) or name, path)
     fields = {k: v for k, v in data.items() if k not in _OF_THE_SCRIPT}
-    return _translated("CleanRL", fields, theirs, env, path, "cleanrl")
+    ours = ALGOS[theirs]
+    normalised = {"normalize_obs": "rolling", "normalize_reward": True}
+    own = CLEANRL_CODE.get(ours, {}) | (
+        normalised if "continuous" in name and ours == "ppo" else {}
+    )
+    own |= code
+    if own.pop("has_images", "atari" in name):
+        own = {k: v for k, v in own.items() if k not in NETWORK}
+    mapped = map_fields(fields, ours, "cleanrl", {}, own)
+    return Translated("CleanRL", env, ours, mapped, path.name)
 
 
-def _script_args(text: str, path: Path) -> dict[str, Any]:
-    """The defaults of `class Args` of a script, by parsing it."""
+def _parsed(text: str, path: Path) -> ast.Module:
     try:
-        tree = ast.parse(text)
-    except SyntaxError as error:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{path} is not Python: {error}") from None
+
+
+def _command_line(words: Sequence[str], known: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """--learning-rate 5e-4, --num_envs=4, --no-anneal-lr, as tyro takes them."""
+    found: dict[str, Any] = {}
+    left = [part for word in words for part in (word.split("=", 1) if word[:2] == "--" else [word])]
+    while left:
+        flag = left.pop(0)
+        name = flag.removeprefix("--").replace("-", "_")
+        negated = name.removeprefix("no_")
+        if not flag.startswith("--") or (name not in known and negated not in known):
+            hint = did_you_mean(name, known)
+            raise ConfigError(f"{path} has no argument {flag}. {hint}".rstrip())
+        if name not in known:
+            found[negated] = False
+        elif not left or left[0].startswith("--"):
+            found[name] = True
+        else:
+            found[name] = parse_yaml(left.pop(0), flag)
+    return found
+
+
+def _script_args(tree: ast.Module, path: Path) -> dict[str, Any]:
+    """The defaults of `class Args` of a script, by parsing it."""
     classes = [n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Args"]
     if not classes:
         raise ConfigError(
@@ -152,8 +205,15 @@ def _script_args(text: str, path: Path) -> dict[str, Any]:
     for item in classes[0].body:
         if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) and item.value:
             with suppress(ValueError):  # computed, such as the name of the script
-                found[item.target.id] = ast.literal_eval(item.value)
+                found[item.target.id] = ast.literal_eval(_inside(item.value))
     return found
+
+
+def _inside(value: ast.expr) -> ast.expr:
+    """int(1e6) is 1e6."""
+    if isinstance(value, ast.Call) and getattr(value.func, "id", "") in ("int", "float"):
+        return value.args[0] if len(value.args) == 1 else value
+    return value
 
 
 # -- SLM-Lab, v4 and v5: nested blocks of agent, algorithm, memory, net and env -----------------

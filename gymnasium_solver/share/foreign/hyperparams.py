@@ -15,6 +15,7 @@ from typing import Any
 
 from gymnasium_solver.config.foreign import NOTES, our_names
 from gymnasium_solver.registry import config_class
+from gymnasium_solver.share.foreign.defaults import NETWORK
 
 NO_COUNTERPART = "no field here"
 # Bookkeeping of a saved model of SB3, and settings of the program: nothing to translate.
@@ -50,11 +51,27 @@ class Mapped:
             self.unmapped[name] = f"{value!r}: {algo_id} here has no such field"
 
 
-def map_fields(given: Mapping[str, Any], algo_id: str, library: str) -> Mapped:
-    """`library`: sb3 (a saved model), zoo or cleanrl."""
+def map_fields(
+    given: Mapping[str, Any],
+    algo_id: str,
+    library: str,
+    defaults: Mapping[str, Any] = {},
+    code: Mapping[str, Any] = {},
+) -> Mapped:
+    """`library`: sb3 (a saved model), zoo or cleanrl. `defaults`: what the library takes where
+    nothing is given, under its names; `code`: what it does in any case, under ours."""
     silent = _SILENT if library == "sb3" else set()
     rest = {name: value for name, value in given.items() if name not in silent}
-    return _Translation(rest, algo_id, library).mapped
+    if "Cnn" in str(given.get("policy")):
+        code = {name: value for name, value in code.items() if name not in NETWORK}
+    mapped = _Translation(dict(defaults) | rest, algo_id, library).mapped
+    known = config_class(algo_id).model_fields
+    for name, value in code.items():
+        if name in known:
+            mapped.fields.setdefault(name, value)
+    for name in defaults.keys() - given.keys():  # nobody asked for them
+        mapped.unmapped.pop(name, None)
+    return mapped
 
 
 class _Translation:
@@ -115,8 +132,20 @@ class _Translation:
         if "autotune" in rest:
             alpha = rest.pop("alpha", 0.2)
             self.put("ent_coef", "auto" if rest.pop("autotune") else alpha)
+        if self.algo_id == "sac" and (delay := rest.pop("policy_frequency", None)):
+            self.put(
+                "policy_delay", 1
+            )  # after that many steps it makes as many updates of the actor
+            if delay != 1:
+                why = f"{delay}: as many updates of the actor come at once there, one by one here"
+                self.refuse("policy_frequency", why)
         if self.algo_id in ("sac", "td3", "ddpg") and "q_lr" in rest:
-            self.put("critic_lr", rest.pop("q_lr"))
+            self.put("critic_lr", rest["q_lr"])
+            self.put("alpha_lr", rest.pop("q_lr"))
+        if rest.get("target_network_frequency") == 1 and self.algo_id != "dqn":
+            rest.pop("target_network_frequency")  # as here
+        if rest.get("tau") == 1.0 and self.algo_id == "dqn":
+            self.put("tau", rest.pop("tau"))
         if is_ppo:  # computed by the script from the others
             self.take("batch_size", "minibatch_size", "num_iterations")
 
@@ -159,8 +188,16 @@ class _Translation:
                 self.put(name, value)
             elif name == "lstm_hidden_size":
                 self.mapped.fields |= {"recurrent": "lstm", "recurrent_dim": value}
-            elif name not in ("ortho_init", "use_sde") or value is True:
+            elif name == "ortho_init":
+                self.ortho_init(bool(value))
+            elif name != "use_sde":
                 self.refuse(f"policy_kwargs.{name}")
+
+    def ortho_init(self, value: bool) -> None:
+        if not value:
+            self.put("init", "uniform")
+            why = "False: the hidden layers are as in torch, the output layers stay orthogonal"
+            self.refuse("policy_kwargs.ortho_init", why)
 
     def net_arch(self, value: Any) -> None:
         """[64, 64], dict(pi=[64], vf=[64]), or the old [dict(pi=..., vf=...)]."""
@@ -239,8 +276,8 @@ class _Translation:
             self.refuse("noise_type", f"{self.algo_id} here explores with its own distribution")
         elif kind is not None:
             self.put("exploration_noise", 0.1 if std is None else std)
-            if kind == "ornstein-uhlenbeck":
-                self.put("exploration_noise_type", "ou")
+            is_ou = kind == "ornstein-uhlenbeck"
+            self.put("exploration_noise_type", "ou" if is_ou else "gaussian")
 
     def returns_and_advantages(self) -> None:
         """With a replay SB3's n_steps is the length of returns."""
@@ -258,6 +295,7 @@ class _Translation:
         eps = self.rest.pop("rms_prop_eps", None)
         if self.rest.pop("use_rms_prop", True) is False:
             self.put("optimizer", "adam")
+            self.put("adam_eps", 1e-5)
         elif eps is not None:
             self.put("adam_eps", eps)
 
