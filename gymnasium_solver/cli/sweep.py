@@ -59,6 +59,7 @@ parameters:
   --param n_steps=pow2:32..2048           powers of two
   --param gamma=logit:0.9..0.9995         more room near 1
   --param ent_coef=normal:0.01,0.003      mean and standard deviation; lognormal
+  --param ent_coef=normal:0.01,0.005,0..  the same within bounds
   --param n_epochs=4,10,20                a choice; lists: hidden_dims=[[64, 64], [256, 256]]
   --param policy_lr.start=log:1e-5..1e-2  a part of a schedule
   --param 'tau=log:1e-3..0.1 if target_update_freq=1'      with a condition

@@ -15,10 +15,12 @@ would mean there.
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from gymnasium_solver.config.find import DEFAULT_ALGO, ConfigFile
 from gymnasium_solver.config.layers import layered
+from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, canonical
 from gymnasium_solver.config.types import DEEPEST
 from gymnasium_solver.config.yaml_file import dump_yaml
@@ -75,12 +77,26 @@ def _set_inside(data: dict[str, Any], keys: list[str], value: Any, written: str)
     for depth, key in enumerate(keys[:-1]):
         if isinstance(block, dict) and block.get(key) is None:
             block[key] = {}
+        elif depth == 0:
+            block[key] = _as_block(block[key], keys[1])
         block = _inner(block, key, written, ".".join(keys[:depth]))
     if isinstance(block, dict):
         block[keys[-1]] = value
     else:
         _inner(block, keys[-1], written, ".".join(keys[:-1]))
         block[int(keys[-1])] = value
+
+
+def _as_block(value: Any, inner: str) -> Any:
+    """The value of a field as a block that has a place `inner`, if it can be: a schedule in short
+    form, or a constant that gets an `end`."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and inner == "end":
+        return {"start": value}
+    if isinstance(value, str) and value.startswith("lin_"):
+        with suppress(ValueError):
+            return {"start": Schedule.parse(value).start, "end": 0.0}
+    return value
 
 
 def _inner(block: Any, key: str, written: str, parent: str) -> Any:

@@ -12,6 +12,7 @@ require it.
 
 import hashlib
 import hmac
+import json
 import os
 import platform
 import secrets
@@ -33,7 +34,28 @@ _MAX_DIFF_BYTES = 10_000_000  # a larger diff is probably data, not code
 def versions() -> dict[str, str | None]:
     """Installed versions, read from package metadata so that no heavy package is imported."""
     own = {"python": platform.python_version(), "gymnasium_solver": __version__}
+    own |= {"gymnasium_solver_commit": commit} if (commit := package_commit()) else {}
     return own | {name: installed(name) for name in _PACKAGES}
+
+
+@cache
+def package_commit() -> str | None:
+    """The commit of this package, if it is used from a checkout or was installed from a repository;
+    with a plus sign if files of the checkout were changed."""
+    place = Path(__file__).parents[2]
+    if (place / ".git").exists():
+        commit = _git(place, "rev-parse", "HEAD")
+        if commit is None:
+            return None
+        changed = _git(place, "status", "--porcelain", "--untracked-files=no")
+        return commit.decode().strip() + "+" * bool(changed)
+    from importlib import metadata
+
+    with suppress(metadata.PackageNotFoundError, ValueError, AttributeError):
+        origin = metadata.distribution("gymnasium-solver").read_text("direct_url.json")
+        commit_id = json.loads(origin or "{}").get("vcs_info", {}).get("commit_id")
+        return commit_id if isinstance(commit_id, str) else None
+    return None
 
 
 @cache  # packages do not change while a process runs, and reading takes milliseconds

@@ -321,6 +321,16 @@ def retro() -> Any:
     return pytest.importorskip("stable_retro", reason="it has wheels for Linux x86_64 only")
 
 
+def test_console_games_that_are_not_installed_are_said_once(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "stable_retro", None)
+    assert main(["roms", "list"]) == 2
+    text = capsys.readouterr().err
+    assert text.startswith("gsolve roms: console games are an extra")
+    assert text.count("gsolve roms") == 1
+
+
 def test_roms_are_listed(capsys: Any, retro: Any) -> None:
     assert main(["roms", "list", "--json"]) == 0
     assert {"env_id": f"Retro/{FREE}", "has_rom": True} in json.loads(capsys.readouterr().out)

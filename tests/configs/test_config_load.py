@@ -237,8 +237,16 @@ def test_overrides_reach_inside_blocks_and_lists() -> None:
     assert config.env_kwargs == {"a": 5, "b": {"c": 2, "d": None}, "new": {"deep": "x"}}
     assert config.env_wrappers == [{"id": "RewardScale", "scale": 0.5}]
     assert config.spec == {"note": "mine"}
+    for key, value, schedule in (
+        ("clip_range.end", 0.1, {"start": 0.2, "end": 0.1}),  # of lin_0.2
+        ("clip_range.start", 0.3, {"start": 0.3, "end": 0.0}),
+        ("policy_lr.end", 0.0, {"start": 3e-4, "end": 0.0}),  # of a number
+    ):
+        changed = load_config(name, overrides={"policy_lr": 3e-4, key: value})
+        assert config_dict(changed)[key.partition(".")[0]] == schedule
     for key, message in {
-        "clip_range.end": "clip_range is 'lin_0.2', not a block or a list",
+        "algo_id.end": "algo_id is 'ppo', not a block or a list",
+        "env_kwargs.a.end": "env_kwargs.a is 1, not a block or a list",
         "env_wrappers.3.scale": "env_wrappers has 1 entries",
         "env_kwarg.x": "env_kwarg: unknown field. Did you mean env_kwargs",
     }.items():

@@ -28,7 +28,11 @@ TEXTS = {
     "n_steps=pow2:32..2048": (32, 2048),
     "gamma=logit:0.9..0.9995": (0.9, 0.9995),
     "ent_coef=normal:0.01,0.003": (0.01 - 4 * 0.003, 0.01 + 4 * 0.003),
+    "ent_coef=normal:0.01,0.005,0..0.02": (0.0, 0.02),
+    "ent_coef=normal:0.01,0.005,0..": (0.0, 0.03),
+    "ent_coef=normal:0.01,0.005,0..0.02:0.004": (0.0, 0.02),
     "ent_coef=lognormal:-5,1": (0.0, math.exp(-1)),
+    "ent_coef=lognormal:-5,1,..0.01": (0.0, 0.01),
 }
 
 
@@ -92,6 +96,8 @@ def test_choices() -> None:
         ("n_steps=4,4", "given twice"),
         ("x=choice:[1, 2]:[0.5, 0.6]", "with the sum 1"),
         ("x=normal:1", "expected normal:MEAN,STD"),
+        ("x=normal:1,2,3", "or normal:MEAN,STD,LOW..HIGH"),
+        ("x=normal:1,2,100..200", "almost nothing lies between the bounds 100..200"),
         ("x=0..1:2", "does not fit"),
         ("x=0..1 if y", "expected FIELD=VALUE"),
         ("x__logunifrom=1,2", "Did you mean loguniform?"),

@@ -50,7 +50,7 @@ def test_a_new_run_stands_alone(tmp_path: Path) -> None:
     assert (meta["pid"], meta["resumed"]) == (os.getpid(), [])
     assert meta["created_at"].endswith("+00:00")
     wanted = {"python", "gymnasium_solver", "torch", "numpy", "gymnasium", "envpool"}
-    assert set(meta["versions"]) == wanted
+    assert set(meta["versions"]) - {"gymnasium_solver_commit"} == wanted
     assert meta["versions"]["numpy"] == np.__version__
     assert {"platform", "cpu", "cpu_count", "hostname"} == set(meta["machine"])
     assert os.readlink(run.path.parent / "@last") == run.id
@@ -82,6 +82,25 @@ def test_git_commit_and_diff_of_the_working_directory(
     assert large.meta()["git"]["dirty"] is True
     assert "too large" in large.meta()["git"]["diff"]
     assert not (large.path / "git.diff").exists()
+
+
+@pytest.mark.parametrize("origin", ["checkout", "repository", "wheel"])
+def test_the_commit_of_the_package_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str
+) -> None:
+    """Of a checkout git says it, of a package installed from a repository its metadata."""
+    from importlib import metadata
+
+    calls = {"rev-parse": b"c0ffee\n", "status": b" M a.py\n"}
+    monkeypatch.setattr(machine, "_git", lambda place, verb, *_: calls[verb])
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "gymnasium_solver/runs/machine.py"))
+    if origin == "checkout":
+        (tmp_path / ".git").mkdir()
+    content = '{"url": "x", "vcs_info": {"commit_id": "beef"}}' if origin == "repository" else None
+    monkeypatch.setattr(metadata.Distribution, "read_text", lambda *_: content, raising=False)
+    monkeypatch.setattr(metadata.PathDistribution, "read_text", lambda *_: content)
+    expected = {"checkout": "c0ffee+", "repository": "beef", "wheel": None}
+    assert machine.package_commit.__wrapped__() == expected[origin]
 
 
 def test_concurrent_creation_gives_distinct_runs(

@@ -113,7 +113,7 @@ def imported(module: str, asked_by: str, hint: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise MissingError(f"{asked_by}: {hint} ({error})") from error
+        raise MissingError(f"{asked_by}: {hint} ({error})".removeprefix(": ")) from error
 
 
 def whole_option(

@@ -40,8 +40,8 @@ _OPPOSITE = (("LEFT", "RIGHT"), ("UP", "DOWN"))
 _MENU = ("START", "SELECT", "MODE")
 
 
-def import_retro(asked_by: str) -> Any:
-    """stable-retro, or EnvError with what to install."""
+def import_retro(asked_by: str = "") -> Any:
+    """stable-retro, or EnvError with what to install. `asked_by`: the environment."""
     return imported("stable_retro", asked_by, HINT)
 
 
@@ -73,7 +73,7 @@ def has_rom(data: Any, game: str) -> bool:
 
 def list_games() -> dict[str, bool]:
     """The ids of all games that stable-retro knows -> whether the ROM is installed."""
-    data = import_retro("gsolve roms").data
+    data = import_retro().data
     games = data.list_games(data.Integrations.ALL)
     return {f"{PREFIX}{game}": has_rom(data, game) for game in games}
 
@@ -94,7 +94,7 @@ def import_roms(folder: Path) -> list[str]:
                 continue
         files += [p for p in Path(unpacked).rglob("*") if p.is_file()]
         try:
-            import_retro("gsolve roms").data.merge(*map(str, files), quiet=True)
+            import_retro().data.merge(*map(str, files), quiet=True)
         except PermissionError as error:
             raise EnvError(f"the package's folder cannot be written to: {error}") from error
     return sorted(game for game, is_here in list_games().items() if is_here and not before[game])

@@ -375,6 +375,8 @@ def _check_values(plan: Plan, fields: Values, trust: bool) -> None:
                 load_config(plan.config, overrides={**plan.set, **changes}, trust=trust)
             except ConfigError as error:
                 line = str(error).splitlines()[-1].strip()
+                if getattr(param.distribution, "kind", "") == "normal":
+                    line += f"; give bounds, as in {param.distribution},0.."
                 raise ConfigError(f"--param {param.name}={param}: {line}") from None
 
 

@@ -2,7 +2,7 @@
 
     policy_lr=log:1e-5..1e-2              clip_range=0.1..0.4          n_steps=pow2:32..2048
     clip_range=uniform:0.1..0.4:0.05      n_epochs=4,10,20             gamma=logit:0.9..0.999
-    ent_coef=normal:0.01,0.003            hidden_dims=[[64, 64], [256, 256]]
+    ent_coef=normal:0.01,0.005,0..0.1     hidden_dims=[[64, 64], [256, 256]]
     policy_lr__loguniform=1e-5,1e-2       (SLM-Lab)
 
 A range of two whole numbers is one of whole numbers. A third part is the step.
@@ -87,12 +87,14 @@ Latent = Numbers | Options
 @dataclass(frozen=True)
 class Range:
     """Numbers from `low` to `high`, possibly in steps; of the normal kinds mean and standard
-    deviation, without the outermost 0.1 %. lognormal is the exponential of a normal one."""
+    deviation, without the outermost 0.1 % and what lies outside of `bounds`. lognormal is the
+    exponential of a normal one."""
 
     kind: str
     low: float
     high: float
     step: float | None = None
+    bounds: tuple[float, float] = (-math.inf, math.inf)
 
     def __post_init__(self) -> None:
         low, high, step = self.low, self.high, self.step
@@ -101,6 +103,8 @@ class Range:
                 raise ValueError(f"the standard deviation must be above 0, not {short(high)}")
             if step is not None and step <= 0:
                 raise ValueError(f"the step must be above 0, not {short(step)}")
+            if not self.latent().low < self.latent().high:
+                raise ValueError(f"almost nothing lies between the bounds {self._bounds_text()}")
             return
         if self.kind in ("pow2", "logit") and step is not None:
             raise ValueError(f"{self.kind} takes no step")
@@ -119,7 +123,8 @@ class Range:
     def latent(self) -> Numbers:
         """What a sampler chooses from."""
         if self.kind in NORMALS:
-            return Numbers(TAIL, 1 - TAIL)
+            low, high = map(self._quantile, self.bounds)
+            return Numbers(max(TAIL, low), min(1 - TAIL, high))
         if self.kind == "pow2":
             return Numbers(math.log2(self.low), math.log2(self.high), is_int=True)
         if self.kind == "logit":
@@ -139,8 +144,8 @@ class Range:
             value = 1 / (1 + math.exp(-value))
         if self.step is not None:
             value = round(value / self.step) * self.step
-        if self.kind not in NORMALS:
-            value = min(max(value, self.low), self.high)
+        low, high = self.bounds if self.kind in NORMALS else (self.low, self.high)
+        value = min(max(value, low), high)
         return round(value) if self.kind in WHOLE else float(f"{value:.6g}")
 
     def encode(self, value: Any) -> Any:
@@ -151,10 +156,17 @@ class Range:
         elif self.kind == "logit":
             at = _logit(min(max(at, self.low), self.high))
         elif self.kind in NORMALS:
-            if self.kind == "lognormal":
-                at = math.log(at) if at > 0 else -math.inf
-            at = NormalDist(self.low, self.high).cdf(at)
+            at = self._quantile(at)
         return self.latent().clamp(at)
+
+    def _quantile(self, value: float) -> float:
+        """The share of a normal kind that lies below a value."""
+        if self.kind == "lognormal":
+            value = math.log(value) if value > 0 else -math.inf
+        return NormalDist(self.low, self.high).cdf(value)
+
+    def _bounds_text(self) -> str:
+        return "..".join(short(end) if math.isfinite(end) else "" for end in self.bounds)
 
     def grid(self, points: int) -> list[Any]:
         """That many of its values, evenly spread; all of them, if it has fewer."""
@@ -163,6 +175,7 @@ class Range:
     def __str__(self) -> str:
         sign = "," if self.kind in NORMALS else ".."
         text = f"{self.kind}:{short(self.low)}{sign}{short(self.high)}"
+        text += f",{bounds}" if (bounds := self._bounds_text()) != ".." else ""
         return text if self.step is None else f"{text}:{short(self.step)}"
 
 
@@ -264,14 +277,17 @@ def read_distribution(text: str) -> Distribution:
         return _choice(body)
     sign = "," if kind in NORMALS else ".."
     numbers, colon, step = body.partition(":")
-    ends = [_parsed(part) for part in numbers.split(sign)] if sign in numbers else []
-    if len(ends) != 2:
-        raise ValueError(
-            f"expected {kind}:MEAN,STD" if kind in NORMALS else f"expected LOW..HIGH, {EXAMPLE}"
-        )
+    parts = numbers.split(sign)
+    bounds = parts.pop() if kind in NORMALS and ".." in parts[-1] else ".."
+    ends = [_parsed(part) for part in parts] if len(parts) == 2 else []
+    if len(ends) != 2 or bounds.count("..") != 1:
+        normal = f"expected {kind}:MEAN,STD or {kind}:MEAN,STD,LOW..HIGH"
+        raise ValueError(normal if kind in NORMALS else f"expected LOW..HIGH, {EXAMPLE}")
     by = _parsed(step) if colon else None
     are_whole = all(part is None or isinstance(part, int) for part in (*ends, by))
-    return Range(kind or ("int" if are_whole else "uniform"), ends[0], ends[1], by)
+    low, _, high = bounds.partition("..")
+    limits = _parsed(low) if low else -math.inf, _parsed(high) if high else math.inf
+    return Range(kind or ("int" if are_whole else "uniform"), ends[0], ends[1], by, limits)
 
 
 def check_kind(kind: str, known: Sequence[str]) -> None:
