@@ -27,7 +27,7 @@ from gymnasium_solver.cli.live_state import Line, State, plural
 from gymnasium_solver.cli.logs import LogCapture, rank
 from gymnasium_solver.cli.output import GREY, ORANGE, SKY
 from gymnasium_solver.runs.query import tracker_urls
-from gymnasium_solver.runs.words import ScoreText, success_text
+from gymnasium_solver.runs.words import ScoreText, runs_dir_flag, success_text
 from gymnasium_solver.training.activity import PREEMPTED
 from gymnasium_solver.training.observer import Observer
 
@@ -97,7 +97,7 @@ class TrainConsole(Observer):
         self.state = State(
             run_id=run.id,
             name=name,
-            header=header(config, info),
+            header=[*header(config, info), ("watch", [f"gsolve ui{runs_dir_flag(self.runs_dir)}"])],
             max_env_steps=env_step_budget(config, info),
             planned_epochs=info.planned_epochs,
             activity=info.activity,

@@ -81,7 +81,8 @@ flag, in kebab or snake case, with the same meaning as in the YAML. gsolve train
 --ablations FILE         also train each config with each overlay in this YAML list
 --experiment NAME        name of the experiment, to continue it by the same command
 --track NAME,NAME        follow the run with csv, tensorboard, wandb or trackio, each in a process
-                         of its own (gsolve track); repeatable
+                         of its own (gsolve track); none: not even $GSOLVE_TRACK; repeatable
+--wandb                  the same as --track wandb
 --detach                 run in the background; gsolve jobs lists, shows and cancels
 --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
                          p pause, q save and stop, h help
@@ -115,6 +116,7 @@ gsolve list shows all configs.
 @saves_at_sigterm
 def run_command(args: Args) -> int:
     """Find out which of the forms of the command is meant, and do that."""
+    args.track += ["wandb"] * args.wandb
     if args.list_envs is not None:
         from gymnasium_solver.cli.configs import list_configs
 
@@ -307,10 +309,11 @@ def followers(args: Args, config: "Config") -> "list[Observer]":
 
         check_render(config, has_display())
         found.append(LiveWindow())
-    if names := ",".join(args.track) or os.environ.get("GSOLVE_TRACK", ""):
-        from gymnasium_solver.share.trackers.follow import Launcher, read_names
+    if text := ",".join(args.track) or os.environ.get("GSOLVE_TRACK", ""):
+        from gymnasium_solver.share.trackers.follow import Launcher, check_installed, read_names
 
-        found.append(Launcher(read_names(names)))
+        check_installed(names := read_names(text))  # before hours of training
+        found += [Launcher(names)] if names else []
     return found
 
 

@@ -190,7 +190,8 @@ def next_steps(run: RunSummary, runs_dir: str | None = None) -> list[str]:
     resume = resume_command(run, runs_dir)
     if run.status in ("interrupted", "failed", "killed"):
         return [resume, f"gsolve run {run.id}{place}"]
-    return [eval_command(run, runs_dir), f"gsolve plot {run.id}{place}", resume]
+    look = f"gsolve ui --open{place}"
+    return [eval_command(run, runs_dir), f"gsolve plot {run.id}{place}", look, resume]
 
 
 def train_command(run: RunSummary) -> str:

@@ -267,6 +267,7 @@ def test_warnings_and_the_place_of_the_runs(tmp_path):
     text = training.go()
     assert text.index("warning: going back") < text.index("╭")  # above the dashboard: it stays
     assert f"gsolve eval {training.run.id} --runs-dir 'my runs'" in text
+    assert text.index("gsolve ui --runs-dir 'my runs'") < text.index("gsolve eval")  # at the start
     assert "warning: going back" in training.log
 
 

@@ -15,10 +15,17 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 
+from gymnasium_solver.cli.main import main
 from gymnasium_solver.runs.query import get_rows
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.share.trackers import follow
-from gymnasium_solver.share.trackers.follow import Follower, Options, TrackError, make_sink
+from gymnasium_solver.share.trackers.follow import (
+    Follower,
+    Options,
+    TrackError,
+    make_sink,
+    read_names,
+)
 from tests.share import tb_reader
 from tests.share.tracked import add_checkpoint, end, follow_with_kills, go_back, grow, new_run
 
@@ -244,6 +251,21 @@ def test_two_followers_of_one_run_do_not_mix(
 def test_unknown_trackers_are_named_with_what_was_meant() -> None:
     with pytest.raises(TrackError, match="tensorboard"):
         make_sink("tensorbord")
+
+
+def test_a_missing_package_is_said_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None)
+    words = ["train", "CartPole-v1:ppo", "--runs-dir", str(tmp_path), "--max-env-steps", "64"]
+    assert main([*words, "--wandb"]) == 2
+    assert "pip install 'gymnasium-solver[wandb]'" in capsys.readouterr().err
+    assert not any(path.name[0] not in "." for path in tmp_path.iterdir())
+
+
+def test_none_is_no_tracker() -> None:
+    assert read_names("none") == []
+    assert read_names("csv, none") == ["csv"]
 
 
 def test_training_and_resuming_with_trackers(tmp_path: Path) -> None:

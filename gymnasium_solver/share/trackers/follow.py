@@ -15,6 +15,7 @@ tests and alerts included.
 
 import csv
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -23,7 +24,7 @@ import sys
 import time
 import zlib
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -107,6 +108,10 @@ SINKS = {
     "wandb": "wandb_run:WandbSink",
     "trackio": "wandb_run:TrackioSink",
 }
+PACKAGES = {
+    "wandb": "pip install 'gymnasium-solver[wandb]'",
+    "trackio": "pip install trackio in an environment of its own, and gsolve track there",
+}
 
 
 def make_sink(name: str) -> Sink:
@@ -124,9 +129,16 @@ def check_names(names: list[str]) -> list[str]:
     return names
 
 
+def check_installed(names: Iterable[str]) -> None:
+    """TrackError if the package of a tracker is missing."""
+    for name, command in PACKAGES.items():
+        if name in names and importlib.util.find_spec(name) is None:
+            raise TrackError(f"--track {name} needs its package: {command}")
+
+
 def read_names(text: str) -> list[str]:
-    """The names in `--track wandb,tensorboard`."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    """The names in `--track wandb,tensorboard`; `none` are none."""
+    names = [name.strip() for name in text.split(",") if name.strip() not in ("", "none")]
     return check_names(list(dict.fromkeys(names)))
 
 
