@@ -198,7 +198,8 @@ def test_next_lines_and_the_report(inside, tmp_path, capsys):
     assert cli.main(["run", "@last", "--runs-dir", place]) == 0
     for text in (told, capsys.readouterr().out):
         steps = [line.partition("gsolve ")[2] for line in text.splitlines() if " gsolve " in line]
-        assert len(steps) == 3
+        assert [step.split()[0] for step in steps[-4:]] == ["eval", "plot", "ui", "train"]
+        assert len(steps) == 4 + (text is told)  # while it trains: gsolve ui
         assert all(f"--runs-dir '{place}'" in step for step in steps)
         assert steps[-1].endswith("--max-env-steps 1200")
     (report,) = Path(place).glob("CartPole*/report.md")
