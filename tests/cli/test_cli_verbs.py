@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -197,7 +198,7 @@ def test_next_lines_and_the_report(inside, tmp_path, capsys):
     told = capsys.readouterr().out
     assert cli.main(["run", "@last", "--runs-dir", place]) == 0
     for text in (told, capsys.readouterr().out):
-        steps = [line.partition("gsolve ")[2] for line in text.splitlines() if " gsolve " in line]
+        steps = re.findall(r"^ +(?:next +|watch +)?gsolve (.*)", text, re.M)
         assert [step.split()[0] for step in steps[-4:]] == ["eval", "plot", "ui", "train"]
         assert len(steps) == 4 + (text is told)  # while it trains: gsolve ui
         assert all(f"--runs-dir '{place}'" in step for step in steps)
