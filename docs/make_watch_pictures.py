@@ -10,6 +10,7 @@ Look at them before you commit them.
 import os
 import tempfile
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
@@ -18,6 +19,7 @@ from rich.console import Console
 
 import gymnasium_solver as gs
 from docs.make_pictures import IMAGES, SVG
+from gymnasium_solver.media.layout import INSIDE
 from gymnasium_solver.media.player import Scene, open_scene
 from gymnasium_solver.media.record import Shots, grid_frames
 from gymnasium_solver.media.session import Options, Session
@@ -39,9 +41,11 @@ def session_of(found: Found, n_steps: int) -> tuple[Session, Stage]:
     return session, scene.stage
 
 
-def save_window(found: Found, path: Path) -> None:
-    session, stage = session_of(found, WINDOW_STEPS)
+def save_window(found: Found, path: Path, n_steps: int, *more: str) -> None:
+    """`more`: panels that are not shown by default."""
+    session, stage = session_of(found, n_steps)
     window = Window(session)
+    window.layout.shown |= set(more)
     window.draw()
     save_small(Image.fromarray(window.picture), path)
     stage.close()
@@ -80,6 +84,13 @@ def save_small(image: Image.Image, path: Path) -> None:
     image.convert("P", palette=Image.Palette.ADAPTIVE, colors=255).save(path, optimize=True)
 
 
+def images_run(folder: str) -> Found:
+    """A network with convolutions, hardly trained."""
+    fields: dict[str, Any] = {"n_epochs": 1, "eval_freq_epochs": None, "test_episodes": 1}
+    run = gs.train("ALE/Breakout-v5:ppo", runs_dir=folder, seed=1, max_env_steps=4096, **fields)
+    return find_run(f"{run.path}/@last", Path(folder))
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         run = gs.train(
@@ -90,10 +101,11 @@ def main() -> None:
             early_stop_on_eval_threshold=False,
         )
         found = find_run(f"{run.path}/@last", Path(folder))
-        save_window(found, IMAGES / "play.png")
+        save_window(found, IMAGES / "play.png", WINDOW_STEPS)
         save_terminal(found, IMAGES / "play_terminal.svg")
         save_grid(found, IMAGES / "video_grid.png")
-    for name in ("play.png", "play_terminal.svg", "video_grid.png"):
+        save_window(images_run(folder), IMAGES / "play_inside.png", 25, *INSIDE)
+    for name in ("play.png", "play_inside.png", "play_terminal.svg", "video_grid.png"):
         print(f"{name}: {(IMAGES / name).stat().st_size / 1000:.0f} kB")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import flags
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
+from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.media.keys import KeyMap
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
     from gymnasium_solver.training.targets import Found
 
 DATA = ".npz"
+PANEL_NAMES = (
+    "actions", "plots", "network", "observations", "cam", "activations", "filters", "toolbar"
+)  # fmt: skip
+OLD_FLAGS = {
+    "plot_metrics": ("plots", True), "no_plot_metrics": ("plots", False),
+    "show_preprocessing": ("network", True), "show_actions": ("actions", True),
+    "show_cnn_filters": ("filters", True), "show_gradcam": ("cam", True),
+    "show_obs": ("observations", True), "no_show_obs": ("observations", False),
+    "toolbar": ("toolbar", True), "no_toolbar": ("toolbar", False),
+}  # fmt: skip
+"""Flags of the reference: the panel, and whether it is switched on."""
 TURN_BASED = ("toy_text", "minigrid", "bandit", "probe")
 """Suites in which nothing happens until a person has decided."""
 PLAIN_EPISODES = 10
@@ -28,7 +40,7 @@ PLAIN_EPISODES = 10
 @verb("""
 play: Watch an agent, watch random actions, or play yourself: in a window, or in the terminal.
 
-TARGET           a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>), a config or an
+[TARGET]         a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>), a config or an
                  environment id
 --mode trained|random|user     who acts (default: trained for a run, otherwise user)
 --episodes N     stop after N episodes
@@ -39,18 +51,38 @@ TARGET           a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>)
 --headless       the same as --text
 --record FILE    keep what is played: .npz as data (demonstrations), .mp4, .gif or .webp as a video;
                  repeatable
+--show PANEL...  panels of the window to switch on: cam, activations and filters look into a network
+                 with convolutions; actions, plots, network (what it sees), observations, toolbar
+--hide PANEL...  panels to switch off
+--plot-window-size N     plot the last N steps (default: the whole episode)
+--run-id RUN             internal, as are the following: names of the reference
+--config-id NAME         internal
+--plot-metrics           internal
+--no-plot-metrics        internal
+--show-preprocessing     internal
+--show-actions           internal
+--show-cnn-filters       internal
+--show-gradcam           internal
+--show-obs               internal
+--no-show-obs            internal
+--toolbar                internal
+--no-toolbar             internal
 --seed --fps --deterministic --sampled --env-kwargs --trust --runs-dir
 
 examples:
   gsolve play @last
+  gsolve play @last --show cam activations filters --hide plots
   gsolve play a1b2/50000 --step-by-step
   gsolve play ALE/Breakout-v5 --mode user --record demo.npz
   gsolve play CartPole-v1:ppo --mode random --text
   gsolve play @last --follow --grid 3x3
 
-Keys: P pause, N step, + and - speed, R restart, S save the episode, Q quit.
+Keys: P pause, N step, + and - speed, R restart, S save the episode, Q quit. In the window, F1 to F7
+and F10 switch panels, F8 changes colours, F9 keeps the layout.
 """)
 def play(args: Args) -> None:
+    target = _target(args)
+    panels = _panels(args)
     grid = flags.grid_of(args)
     record = tuple(Path(name) for name in args.record)
     for path in record:
@@ -61,7 +93,7 @@ def play(args: Args) -> None:
     from gymnasium_solver.training.targets import ENV_FIELDS, with_fields
 
     changes = flags.env_kwargs_of(args)
-    found = with_fields(find(args.target, root_of(args), trust=args.trust), changes, ENV_FIELDS)
+    found = with_fields(find(target, root_of(args), trust=args.trust), changes, ENV_FIELDS)
     place = "terminal" if sys.stdin.isatty() and sys.stdout.isatty() else "plain"
     if not (args.text or args.headless) and has_display():
         place = "window"
@@ -79,7 +111,7 @@ def play(args: Args) -> None:
         args.episodes = PLAIN_EPISODES
     session, keys = _open(args, found, mode, place, record)
     try:
-        _show(session, keys, place)
+        _show(session, keys, place, (panels, args.plot_window_size))
     finally:
         session.player.stage.close()
     written, returns = session.close(), session.returns
@@ -90,6 +122,27 @@ def play(args: Args) -> None:
         print(f"recorded {path}")
     if session.stage.note:
         print(session.stage.note)
+
+
+def _target(args: Args) -> str:
+    """What to play: the word, or that of an old flag."""
+    given = [one for one in (args.target, args.run_id, args.config_id) if one is not None]
+    if len(given) != 1:
+        what = f"got {' and '.join(given)}" if given else "none is given, for example @last"
+        raise UsageError(f"expected one target: {what}")
+    return str(given[0])
+
+
+def _panels(args: Args) -> dict[str, bool]:
+    """Panels to switch on or off, by name."""
+    asked = dict(panel for flag, panel in OLD_FLAGS.items() if getattr(args, flag))
+    for names, is_on in ((args.show, True), (args.hide, False)):
+        for name in names:
+            if name not in PANEL_NAMES:
+                hint = did_you_mean(name, PANEL_NAMES) or f"Expected {', '.join(PANEL_NAMES)}."
+                raise UsageError(f"--{'show' if is_on else 'hide'} {name}: no such panel. {hint}")
+            asked[name] = is_on
+    return asked
 
 
 def find(target: str, root: Path, *, trust: bool = False) -> "Found":
@@ -181,12 +234,20 @@ def _show_grid(args: Args, found: "Found", place: str, grid: tuple[int, int]) ->
         scene.stage.close()
 
 
-def _show(session: "Session", keys: "KeyMap | None", place: str) -> None:
+def _show(
+    session: "Session", keys: "KeyMap | None", place: str, asked: tuple[dict[str, bool], int | None]
+) -> None:
+    """`asked`: panels to switch on or off, and the steps in plots."""
     try:
         if place == "window":
+            from gymnasium_solver.media.layout import Layout
             from gymnasium_solver.media.window import Window
 
-            Window(session, keys).run()
+            layout = Layout.saved()
+            panels, layout.plot_steps = asked
+            layout.shown |= {name for name, is_on in panels.items() if is_on}
+            layout.shown -= {name for name, is_on in panels.items() if not is_on}
+            Window(session, keys, layout).run()
         elif place == "terminal":
             from gymnasium_solver.cli.keys import terminal_keys
             from gymnasium_solver.cli.output import make_console

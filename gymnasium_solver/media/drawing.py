@@ -220,24 +220,44 @@ def stretched(map_: np.ndarray) -> np.ndarray:
     return (map_ - low) / (high - low) if high - low > 1e-6 * abs(high) else np.zeros_like(map_)
 
 
-def heat(map_: np.ndarray) -> np.ndarray:
+class Palette(NamedTuple):
+    heat: np.ndarray
+    """Colours of values from 0 to 1, evenly spaced."""
+    signed: np.ndarray
+    """Of values from -1 to 1."""
+
+
+def _palette(heat: str, signed: str) -> Palette:
+    """From colours in hexadecimal digits."""
+    rows = [[list(bytes.fromhex(colour)) for colour in text.split()] for text in (heat, signed)]
+    return Palette(np.array(rows[0]), np.array(rows[1]))
+
+
+PALETTES = {
+    "inferno": Palette(HEAT, np.array([BLUE, WHITE, ORANGE])),
+    "viridis": _palette("440154 3b528b 21918c 5ec962 fde725", "2166ac f7f7f7 b2182b"),  # and RdBu
+    "plasma": _palette("0d0887 7e03a8 cc4778 f89540 f0f921", "3b4cc0 dddddd b40426"),  # coolwarm
+    "magma": _palette("000004 51127c b73779 fc8961 fcfdbf", "0000ff ffffff ff0000"),  # seismic
+    "cividis": _palette("00224e 434e6c 7d7c78 bcaf6f fee838", "4575b4 ffffbf d73027"),  # RdYlBu
+}
+
+
+def heat(map_: np.ndarray, colours: np.ndarray = HEAT) -> np.ndarray:
     """Values from 0 to 1 as colours."""
-    place = np.clip(map_, 0, 1) * (len(HEAT) - 1)
-    below = np.minimum(place.astype(int), len(HEAT) - 2)
+    place = np.clip(map_, 0, 1) * (len(colours) - 1)
+    below = np.minimum(place.astype(int), len(colours) - 2)
     part = (place - below)[..., None]
-    return (HEAT[below] * (1 - part) + HEAT[below + 1] * part).astype(np.uint8)
+    return (colours[below] * (1 - part) + colours[below + 1] * part).astype(np.uint8)
 
 
-def signed(map_: np.ndarray) -> np.ndarray:
-    """Values from -1 to 1: blue, white, orange."""
-    part = np.clip(np.abs(map_), 0, 1)[..., None]
-    ends = np.where((map_ >= 0)[..., None], ORANGE, BLUE)
-    return (np.array(WHITE) * (1 - part) + ends * part).astype(np.uint8)
+def signed(map_: np.ndarray, colours: np.ndarray = PALETTES["inferno"].signed) -> np.ndarray:
+    """Values from -1 to 1: blue, white, orange, or other colours."""
+    return heat((np.clip(map_, -1, 1) + 1) / 2, colours)
 
 
-def overlay(picture: np.ndarray, map_: np.ndarray) -> np.ndarray:
+def overlay(picture: np.ndarray, map_: np.ndarray, colours: np.ndarray = HEAT) -> np.ndarray:
     """Heat over a grey version of a picture; `map_` from 0 to 1."""
-    return _over(picture, np.clip(map_, 0, 1), heat(map_))
+    return _over(picture, np.clip(map_, 0, 1), heat(map_, colours))
 
 
 def signed_overlay(picture: np.ndarray, map_: np.ndarray) -> np.ndarray:
@@ -264,10 +284,10 @@ def strip(tiles: Sequence[tuple[str, np.ndarray]], columns: int = 5) -> np.ndarr
     return _page_grid(labelled, columns)
 
 
-def channel_grid(maps: np.ndarray) -> np.ndarray:
+def channel_grid(maps: np.ndarray, colours: np.ndarray = HEAT) -> np.ndarray:
     """Activations [K, h, w] as tiles of heat, all on one scale."""
     side = float(max(1, round(64 / max(maps.shape[1:]))))
-    return _page_grid([resized(heat(one), side) for one in unit(maps[:MOST_MAPS])], 16)
+    return _page_grid([resized(heat(one, colours), side) for one in unit(maps[:MOST_MAPS])], 16)
 
 
 def filters_shown(n_out: int, n_in: int) -> tuple[int, int]:
@@ -276,12 +296,14 @@ def filters_shown(n_out: int, n_in: int) -> tuple[int, int]:
     return min(n_out, MOST_KERNELS // inputs), inputs
 
 
-def filter_grid(weights: np.ndarray) -> np.ndarray:
+def filter_grid(
+    weights: np.ndarray, colours: np.ndarray = PALETTES["inferno"].signed
+) -> np.ndarray:
     """Kernels [out, in, h, w] on one scale: a block per output channel, its inputs in a row."""
     n_out, n_in = filters_shown(*weights.shape[:2])
     factor = float(max(1, round(28 / max(weights.shape[2:]))))
     blocks = [
-        grid([resized(signed(kernel), factor) for kernel in channel], 1, n_in)
+        grid([resized(signed(kernel, colours), factor) for kernel in channel], 1, n_in)
         for channel in unit(weights[:n_out, :n_in])
     ]
     return _page_grid(blocks, len(blocks))

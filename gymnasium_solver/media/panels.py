@@ -7,8 +7,10 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image, ImageDraw
 
+from gymnasium_solver.media.cnn_view import CnnView
 from gymnasium_solver.media.drawing import cut, font, resized, rgb
 from gymnasium_solver.media.labels import Bar, Feature, action_bars, numbers
+from gymnasium_solver.media.layout import INSIDE, PANELS, Layout
 from gymnasium_solver.media.player import Decision
 from gymnasium_solver.media.session import Session
 
@@ -21,6 +23,11 @@ ROW = 22  # pixels of a row with a bar
 NAME, NUMBER, SEEN = 160, 74, 64  # pixels of the columns next to a bar
 WITH_UNIT = 116
 GAP = 10
+CLICKS = {"cam": "m", "activations": "l", "filters": "l"}  # what a click into a panel does
+TOOLS = (
+    ("p", "pause"), ("n", "step"), ("-", "slower"), ("+", "faster"), ("r", "restart"),
+    ("s", "save"), ("q", "quit"),
+)  # fmt: skip
 ALIGNED = {"left": 0.0, "centre": 0.5, "right": 1.0}
 Rect = tuple[int, int, int, int]
 """Left, top, width, height."""
@@ -136,23 +143,115 @@ class Ranges:
         return (low, high) if high > low else (low - 1.0, high + 1.0)
 
 
-def window_picture(
-    size: tuple[int, int], session: Session, keys: Sequence[tuple[str, str]], ranges: Ranges
-) -> np.ndarray:
-    """The whole window, uint8 (height, width, 3)."""
-    width, height = size
-    canvas = Canvas(width, height)
-    left = int(width * 0.56)
-    head, foot = 44, 34
-    plots = max(110, (height - head - foot) // 4)
-    body = height - head - foot - plots - 2 * GAP
-    _head(canvas, session, width)
-    _frame(canvas, session, (GAP, head, left - GAP, body))
-    _plots(canvas, session, (GAP, head + body + GAP, left - GAP, plots))
-    column: Rect = (left + GAP, head, width - left - 2 * GAP, height - head - foot - GAP)
-    _column(canvas, session, column, keys, ranges)
-    _foot(canvas, session, width, height - foot + 4)
-    return np.asarray(canvas.image)
+class Painter:
+    """Draws the window of a session, as its layout asks for."""
+
+    def __init__(self, session: Session, layout: Layout, keys: Sequence[tuple[str, str]]) -> None:
+        self.session, self.layout, self.keys = session, layout, keys
+        self.inside = CnnView(session)
+        self._ranges = Ranges()
+        self.buttons: list[tuple[Rect, str]] = []
+        """Where a click does what a key does."""
+
+    def picture(self) -> np.ndarray:
+        """The whole window, uint8 (height, width, 3)."""
+        width, height = self.layout.size
+        session, shown = self.session, self.layout.shown
+        canvas, self.buttons = Canvas(width, height), []
+        has_column = bool(self.keys) or bool(shown - {"plots", "toolbar"})
+        left = int(width * 0.56) if has_column else width - GAP
+        head, foot = 44, 56 if "toolbar" in shown else 34
+        plots = max(110, (height - head - foot) // 4) if "plots" in shown else 0
+        body = height - head - foot - plots - (2 if plots else 1) * GAP
+        _head(canvas, session, width)
+        _frame(canvas, session, (GAP, head, left - GAP, body))
+        if plots:
+            place = (GAP, head + body + GAP, left - GAP, plots)
+            _plots(canvas, session, place, self.layout.plot_steps)
+        if has_column:
+            room = height - head - foot - GAP
+            self._column(canvas, (left + GAP, head, width - left - 2 * GAP, room))
+        self._foot(canvas, width, height - foot + 4)
+        return np.asarray(canvas.image)
+
+    def _column(self, canvas: Canvas, rect: Rect) -> None:
+        """The panels on the right, from top to bottom, as far as they fit."""
+        session, shown = self.session, self.layout.shown
+        left, top, width, height = rect
+        decision, end = session.moment.decision, top + height
+
+        def panel(room: int, title: str, key: str = "") -> Rect:
+            nonlocal top
+            self.buttons += [((left, top, width, room), key)] if key else []
+            inner = canvas.panel((left, top, width, room), title)
+            top += room + GAP
+            return inner
+
+        if self.keys:
+            rows = min(len(self.keys), 8)
+            _keys(canvas, self.keys[: 2 * rows], panel(36 + 20 * min(rows, 4), "keys"))
+        images = _images(decision) if "network" in shown else []
+        inside = self.inside.pictures(self.layout) if shown & set(INSIDE) else {}
+        views = [(name, *inside[name]) for name in INSIDE if name in shown and name in inside]
+        if images:
+            views.insert(0, ("network", "what the network sees, newest last", images))
+        title, bars = "", list[Bar]()
+        if decision is not None and "actions" in shown:
+            title, bars = action_bars(session.stage, session.names, decision)
+        features = session.features if "observations" in shown else []
+        if bars:
+            most = max(4 if views else 1, (end - top - 150 * len(views)) // ROW - 3)
+            n_bars = min(len(bars), most if not features else max(4, most // 2))
+            _actions(canvas, bars, panel(36 + ROW * n_bars, title))
+        for i, (name, title, pictures) in enumerate(views):
+            room = (end - top) // (len(views) - i) - GAP  # the same for each of those left
+            if room > 80:
+                inner = panel(
+                    min(150 if name == "network" else 240, room), title, CLICKS.get(name, "")
+                )
+                each = inner[2] // len(pictures)
+                for place, picture in enumerate(pictures):
+                    canvas.picture((inner[0] + place * each, inner[1], each - 6, inner[3]), picture)
+        if features and end - top > 36 + ROW:
+            n = min(len(features), (end - top - 36) // ROW)
+            raw = numbers(session.moment.raw)
+            seen = None if decision is None else decision.seen.get("")
+            if seen is not None and (len(seen) != len(raw) or np.allclose(seen, raw, atol=1e-4)):
+                seen = None
+            title = "observation" + ("" if seen is None else ", and what the network sees")
+            hidden = len(features) - n
+            inner = panel(36 + ROW * n, title + (f" ({hidden} more)" if hidden else ""))
+            _observations(canvas, features[:n], raw, seen, inner, self._ranges)
+        if len(returns := session.returns) > 1 and end - top > 110 and "plots" in shown:
+            mean, last = f"{np.mean(returns):.6g}", f"{returns[-1]:.6g}"
+            title = f"returns of {len(returns)} finished episodes, mean {mean}, last {last}"
+            canvas.plot(panel(min(160, end - top), title), [(returns, ORANGE)])
+
+    def _foot(self, canvas: Canvas, width: int, top: int) -> None:
+        """What happened last, and the toolbar: a click on a word does what its key does."""
+        session, layout, told = self.session, self.layout, self.session.message
+        taken = GAP
+        if "toolbar" in layout.shown:
+            for key, text in TOOLS:
+                taken = self._button(canvas, key, text, (taken, top), is_on=False)
+            left = GAP
+            for name, key in PANELS.items():
+                if name not in INSIDE or self.inside.agent is not None:
+                    left = self._button(canvas, key, name, (left, top + 22), name in layout.shown)
+            for key, text in (("f8", f"palette {layout.palette}"), ("f9", "keep")):
+                left = self._button(canvas, key, text, (left, top + 22), is_on=False)
+        note, colour = told or session.stage.note or "", ORANGE if told else FAINT
+        canvas.text(note, (width - GAP, top), SMALL, colour, "right", width - GAP - taken - 30)
+
+    def _button(
+        self, canvas: Canvas, key: str, text: str, place: tuple[int, int], is_on: bool
+    ) -> int:
+        """A word of the toolbar; where the next one begins."""
+        left, top = place
+        shown = f"{key.upper()} {text}"
+        taken = canvas.text(shown, place, SMALL, GREEN if is_on else FAINT)
+        self.buttons.append(((left, top, taken, 20), key))
+        return left + taken + 16
 
 
 def _head(canvas: Canvas, session: Session, width: int) -> None:
@@ -180,63 +279,20 @@ def _frame(canvas: Canvas, session: Session, rect: Rect) -> None:
     canvas.text(session.status, (left + 12, top + height - 28), width=width - 24)
 
 
-def _plots(canvas: Canvas, session: Session, rect: Rect) -> None:
+def _plots(canvas: Canvas, session: Session, rect: Rect, last: int | None) -> None:
+    """Of the last steps, or of all."""
     left, top, width, height = rect
     half, track = (width - GAP) // 2, session.track
+    since = 0 if last is None else -last
     inner = canvas.panel((left, top, half, height), "reward per step")
-    canvas.plot(inner, [(track.rewards, GREEN)], is_steps=True)
+    canvas.plot(inner, [(track.rewards[since:], GREEN)], is_steps=True)
     title = "return so far"
-    series: list[tuple[Sequence[float | None], Colour]] = [(track.returns, BLUE)]
+    series: list[tuple[Sequence[float | None], Colour]] = [(track.returns[since:], BLUE)]
     if any(value is not None for value in track.values):
         title = "return so far, expected from here (pink)"
-        series.append((track.values, PINK))
+        series.append((track.values[since:], PINK))
     inner = canvas.panel((left + half + GAP, top, width - half - GAP, height), title)
     canvas.plot(inner, series)
-
-
-def _column(
-    canvas: Canvas, session: Session, rect: Rect, keys: Sequence[tuple[str, str]], ranges: Ranges
-) -> None:
-    """The panels on the right, from top to bottom, as far as they fit."""
-    left, top, width, height = rect
-    decision, end = session.moment.decision, top + height
-
-    def panel(room: int, title: str) -> Rect:
-        nonlocal top
-        inner = canvas.panel((left, top, width, room), title)
-        top += room + GAP
-        return inner
-
-    if keys:
-        rows = min(len(keys), 8)
-        _keys(canvas, keys[: 2 * rows], panel(36 + 20 * min(rows, 4), "keys"))
-    images = _images(decision)
-    title, bars = "", list[Bar]()
-    if decision is not None:
-        title, bars = action_bars(session.stage, session.names, decision)
-    if bars:
-        most = max(1, (end - top - (150 if images else 0)) // ROW - 3)
-        n_bars = min(len(bars), most if not session.features else max(4, most // 2))
-        _actions(canvas, bars, panel(36 + ROW * n_bars, title))
-    if images and end - top > 80:
-        inner = panel(min(150, end - top), "what the network sees, newest last")
-        each = inner[2] // len(images)
-        for i, picture in enumerate(images):
-            canvas.picture((inner[0] + i * each, inner[1], each - 6, inner[3]), picture)
-    if session.features and end - top > 36 + ROW:
-        n = min(len(session.features), (end - top - 36) // ROW)
-        raw = numbers(session.moment.raw)
-        seen = None if decision is None else decision.seen.get("")
-        if seen is not None and (len(seen) != len(raw) or np.allclose(seen, raw, atol=1e-4)):
-            seen = None
-        title = "observation" + ("" if seen is None else ", and what the network sees")
-        hidden = len(session.features) - n
-        inner = panel(36 + ROW * n, title + (f" ({hidden} more)" if hidden else ""))
-        _observations(canvas, session.features[:n], raw, seen, inner, ranges)
-    if len(returns := session.returns) > 1 and end - top > 110:
-        mean, last = f"{np.mean(returns):.6g}", f"{returns[-1]:.6g}"
-        title = f"returns of {len(returns)} finished episodes, mean {mean}, last {last}"
-        canvas.plot(panel(min(160, end - top), title), [(returns, ORANGE)])
 
 
 def _keys(canvas: Canvas, keys: Sequence[tuple[str, str]], inner: Rect) -> None:
@@ -301,11 +357,3 @@ def _observations(
         canvas.text(number, (right - for_seen, top), align="right")
         if seen is not None:
             canvas.text(f"{seen[i]:+.2f}", (right, top), NORMAL, FAINT, "right")
-
-
-def _foot(canvas: Canvas, session: Session, width: int, top: int) -> None:
-    pause = "P" if session.options.mode == "user" else "P or space"
-    text = f"{pause} pause   N step   + - speed   R restart   S save   Q quit"
-    taken = canvas.text(text, (GAP, top), SMALL, FAINT)
-    note, colour = session.message or session.stage.note or "", ORANGE if session.message else FAINT
-    canvas.text(note, (width - GAP, top), SMALL, colour, "right", width - 2 * GAP - taken - 30)

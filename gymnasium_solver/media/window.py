@@ -18,13 +18,12 @@ import numpy as np
 from gymnasium_solver.errors import MissingError
 from gymnasium_solver.media.drawing import fit
 from gymnasium_solver.media.keys import BUTTONS, KeyMap
-from gymnasium_solver.media.panels import Ranges, window_picture
+from gymnasium_solver.media.layout import LEAST, Layout
+from gymnasium_solver.media.panels import Painter
 from gymnasium_solver.media.player import Scene
 from gymnasium_solver.media.record import Shots, grid_frames
 from gymnasium_solver.media.session import Controls, Pace, Session
 
-SIZE = (1180, 740)
-LEAST = (760, 520)
 MOST_FPS = 60  # the window is drawn at most this often
 DEAD_ZONE = 0.25  # of a gamepad's stick
 MOST_SIZE = (1280, 960)  # of a grid at first
@@ -78,12 +77,14 @@ class _Surface:
 
 
 class Window(Controls, _Surface):
-    def __init__(self, session: Session, keys: KeyMap | None = None) -> None:
+    def __init__(
+        self, session: Session, keys: KeyMap | None = None, layout: Layout | None = None
+    ) -> None:
         """`keys`: of the person who plays; None if nobody does."""
         super().__init__(session, keys)
-        self.pace = session
-        self.open(SIZE, session.options.title)
-        self._ranges = Ranges()
+        self.pace, self.layout = session, layout or Layout()
+        self.open(self.layout.size, session.options.title)
+        self.painter = Painter(session, self.layout, keys.help if keys is not None else [])
         self._held: set[str] = set()
         self._pads = self._open_pads()
         self._pad_keys: set[str] = set()
@@ -102,10 +103,15 @@ class Window(Controls, _Surface):
         self.draw()
 
     def draw(self) -> None:
-        help_lines = self.keys.help if self.keys is not None else []
-        size = self.screen.get_size()
-        self.picture = window_picture(size, self.session, help_lines, self._ranges)
+        self.picture = self.painter.picture()
         self.show(self.picture)
+
+    def control(self, key: str, now_s: float) -> None:
+        told = self.layout.take(key)
+        if told is None:
+            super().control(key, now_s)
+        else:
+            self.session.message = told
 
     # -- input ------------------------------------------------------------------------------
 
@@ -114,7 +120,10 @@ class Window(Controls, _Surface):
         if event.type == pygame.QUIT:
             self.session.quit()
         elif event.type == pygame.VIDEORESIZE:
-            self.resize(max(event.w, LEAST[0]), max(event.h, LEAST[1]))
+            self.layout.size = max(event.w, LEAST[0]), max(event.h, LEAST[1])
+            self.resize(*self.layout.size)
+        elif event.type == pygame.MOUSEBUTTONDOWN and event.button == 1:
+            self._click(*event.pos, now_s)
         elif event.type == pygame.WINDOWFOCUSLOST:
             self._held.clear()  # the window does not see the keys that are let go elsewhere
         elif event.type == pygame.KEYUP:
@@ -126,6 +135,12 @@ class Window(Controls, _Surface):
                 self._tapped.add(name)
             else:
                 self.control(name, now_s)
+
+    def _click(self, x: int, y: int, now_s: float) -> None:
+        for (left, top, width, height), key in self.painter.buttons:
+            if left <= x < left + width and top <= y < top + height:
+                self.control(key, now_s)
+                return
 
     def _keys_action(self, keys: KeyMap, now_s: float) -> np.ndarray | None:
         return keys.action(self._held | self._tapped | self._pad_keys, self._axes())

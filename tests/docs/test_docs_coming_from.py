@@ -65,14 +65,17 @@ NAMES = {
     """,
     "tsilva/gymnasium-solver": """
         --config_id --wandb_sweep --max-env-steps --override --env-kwargs --list-envs --resume
-        --epoch --init-from-run --backend --detach run_inspect.py run_publish.py smoke.py
-        mcp_server.py benchmark_collectors.py benchmark_dataloaders.py brax_train_policy.py
-        brax_eval_policy.py list_retro_roms.py modal_train.py modal_sweep_runner.py sweep_modal.py
-        sweep_grid.py multistage_sweep.py setup_wandb_dashboard.py stable-retro-arm-install.sh
-        upload_rom_to_modal.py validate_env_info.py accelerator devices enable_wandb
-        plateau_interventions advantages_type ALE-Pong-v5:objects_ppo
-        ALE-Pong-v5:objects_deterministic_ppo ALE-Pong-v5:rgb_ppo
-        ALE-Pong-v5:rgb_deterministic_ppo ALE-Breakout-v5:rgb_ppo
+        --epoch --init-from-run --backend --detach --run-id --config-id --episodes --deterministic
+        --headless --step-by-step --mode --seed --fps --plot-metrics --no-plot-metrics
+        --plot-update-interval --plot-window-size --show-preprocessing --show-actions
+        --show-cnn-filters --show-gradcam --show-obs --no-show-obs --toolbar --no-toolbar
+        run_inspect.py run_publish.py smoke.py mcp_server.py benchmark_collectors.py
+        benchmark_dataloaders.py brax_train_policy.py brax_eval_policy.py list_retro_roms.py
+        modal_train.py modal_sweep_runner.py sweep_modal.py sweep_grid.py multistage_sweep.py
+        setup_wandb_dashboard.py stable-retro-arm-install.sh upload_rom_to_modal.py
+        validate_env_info.py accelerator devices enable_wandb plateau_interventions
+        advantages_type ALE-Pong-v5:objects_ppo ALE-Pong-v5:objects_deterministic_ppo
+        ALE-Pong-v5:rgb_ppo ALE-Pong-v5:rgb_deterministic_ppo ALE-Breakout-v5:rgb_ppo
         ALE-Breakout-v5:rgb_deterministic_ppo ALE-Breakout-v5:objects_ppo
         ALE-Breakout-v5:objects_deterministic_ppo CartPole-v1:ppo_transfer_test
         MountainCar-v0:ppo_curiosity

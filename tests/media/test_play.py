@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,21 +13,29 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import gymnasium_solver as gs
 from gymnasium_solver.cli import play
 from gymnasium_solver.cli.keys import key_names
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.data.episode_file import read_episodes, write_episodes
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.media.keys import key_map
-from gymnasium_solver.media.player import Player, PolicyActor, RandomActor, trained_agent
+from gymnasium_solver.media.layout import PANELS, Layout, layout_file
+from gymnasium_solver.media.player import (
+    Player,
+    PolicyActor,
+    RandomActor,
+    open_scene,
+    trained_agent,
+)
 from gymnasium_solver.media.session import SPEEDS, Options, Session, episode_of
 from gymnasium_solver.media.stage import open_stage
 from gymnasium_solver.media.terminal import TerminalView
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.prepare import load_config
+from gymnasium_solver.training.prepare import build_config, load_config
 from gymnasium_solver.training.targets import Found, find_run
 from tests.cli.terminal import Terminal
-from tests.media.counting import SPEC, Counting, counting_config, read_video
+from tests.media.counting import SMALL, SPEC, Counting, counting_config, read_video
 
 pygame = pytest.importorskip("pygame", reason="pygame (the extra `play`) is not installed")
 
@@ -316,6 +325,62 @@ def test_the_window_shows_frame_bars_and_plots(watched: Session) -> None:
     assert window.picture.shape == (600, 800, 3)
 
 
+def click(window: Window, key: str) -> None:
+    """A person's click on the word of the toolbar, or into the panel, that does what a key does."""
+    (left, top, *_), _ = next(one for one in window.painter.buttons if one[1] == key)
+    where = {"button": 1, "pos": (left + 2, top + 2)}
+    pygame.event.post(pygame.event.Event(pygame.MOUSEBUTTONDOWN, **where))
+    window.tick(0.0)
+
+
+def test_panels_are_switched_and_the_layout_is_kept(
+    watched: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    watched.is_paused = True
+    window = Window(watched)
+    window.draw()
+    green, bars = (60, 190, 140), (150, 300, 700, 1090)
+    assert _has(window.picture, green, bars)
+    press("f4")
+    window.tick(0.0)
+    assert not _has(window.picture, green, bars), "no observation"
+    click(window, "f2")
+    assert "plots" not in window.layout.shown
+    click(window, "f9")
+    again = Layout.saved()
+    assert again.shown == window.layout.shown
+    layout_file().write_text('{"shown": 3}')
+    assert Layout.saved() == Layout(), "a damaged file counts for nothing"
+    window.layout.shown = {"toolbar"}
+    window.draw()
+    assert window.picture.shape == (740, 1180, 3), "the frame alone"
+
+
+def test_the_window_looks_into_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {**SMALL, "max_epochs": 1, "test_episodes": 1, "n_steps": 8, "batch_size": 8}
+    small = {name: value for name, value in small.items() if name != "hidden_dims"}
+    cnn = {"env_id": "Probe/Image-v0", "cnn_channels": [4, 4, 4], "cnn_hidden_dims": [8]}
+    run = gs.train(build_config({"algo_id": "ppo", **small, **cnn}))
+    with open_scene(find_run(run, run.path.parent), must_draw=False) as scene:
+        session = Session(scene.player(1, explains=True), Options(30.0, step_by_step=True), 1)
+        window = Window(session)
+        window.layout.shown |= {"cam", "activations", "filters"}
+        window.draw()
+        pictures = window.painter.inside.pictures(window.layout)
+        assert set(pictures) == {"cam", "activations", "filters"}
+        before = window.picture
+        click(window, "l")
+        assert window.layout.layer == 1
+        assert (window.picture != before).any(), "another layer"
+        click(window, "m")
+        assert window.layout.method == "gradcam++"
+        click(window, "f8")
+        assert window.layout.palette == "viridis"
+    session.moment = replace(session.moment, decision=None)
+    assert window.painter.inside.pictures(window.layout) == {}, "the end of an episode"
+
+
 def _differs(a: np.ndarray, b: np.ndarray, box: tuple[int, int, int, int]) -> bool:
     top, bottom, left, right = box
     return bool((a[top:bottom, left:right] != b[top:bottom, left:right]).any())
@@ -417,6 +482,33 @@ def test_without_a_terminal_there_is_a_line_for_each_episode(
     assert lines[3] == "recorded a.npz"
     assert len(list(read_episodes(Path("a.npz")))) == 2
     assert run_play(shared_run, "--mode", "random", "--episodes", "1", "--text") == 0
+
+
+def test_flags_of_the_reference_choose_panels_and_target(
+    shared_run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("DISPLAY", ":0")
+    layouts: list[Layout] = []
+
+    class Shown:
+        def __init__(self, session: Session, keys: Any, layout: Layout) -> None:
+            layouts.append(layout)
+            self.run = session.quit
+
+    monkeypatch.setattr("gymnasium_solver.media.window.Window", Shown)
+    old = ["--show-actions", "--show-preprocessing", "--show-gradcam", "--show-cnn-filters"]
+    old += ["--no-plot-metrics", "--no-show-obs", "--no-toolbar", "--plot-window-size", "100"]
+    where = ["--runs-dir", str(shared_run.path.parent)]
+    assert main(["play", "--run-id", "@last", *where, *old]) == 0
+    assert layouts[0].shown == {"actions", "network", "cam", "filters"}
+    assert layouts[0].plot_steps == 100
+    assert main(["play", "@last", *where, "--show", "activations", "--hide", "plots"]) == 0
+    assert layouts[1].shown == {"actions", "network", "observations", "activations", "toolbar"}
+    assert main(["play", "@last", *where, "--show", "activation"]) == 2
+    assert main(["play", "@last", *where, "--config-id", "CartPole-v1:ppo"]) == 2
+    assert main(["play", *where]) == 2
+    assert set(play.PANEL_NAMES) == set(PANELS)
 
 
 def test_a_window_opens_where_there_is_a_display(
