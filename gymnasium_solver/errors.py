@@ -1,11 +1,17 @@
 """Errors caused by user input or the environment. The command line prints only their message."""
 
+from gymnasium_solver.printable import printable_lines
+
 
 class GsolveError(Exception):
     """Base of all errors that are shown to the user without a traceback."""
 
     details = ""
     """More lines to show below the message, such as the traceback of an environment's own error."""
+
+    def __str__(self) -> str:
+        """The message without control characters, which a name in a file or a flag may hold."""
+        return printable_lines(super().__str__())
 
 
 class ConfigError(GsolveError):

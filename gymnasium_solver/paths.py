@@ -1,5 +1,9 @@
-"""Paths as users type them."""
+"""Paths as users type them, and files that a stranger may have prepared."""
 
+import errno
+import os
+import stat
+from io import BufferedReader, FileIO
 from pathlib import Path
 
 from gymnasium_solver.errors import GsolveError
@@ -50,12 +54,44 @@ def cannot_write_file(what: str, path: Path, error: Exception) -> PathError:
     return PathError(f"cannot write {what} {path}: {reason}.")
 
 
+def open_regular(path: Path, *, follow: bool = False) -> BufferedReader:
+    """Open a file of a run for reading. A copied folder may hold anything, so only a regular file
+    is opened: a link could lead to any file of this machine, and a pipe would block. OSError says
+    what it is. `follow`: links are followed, for files of the user's own."""
+    return BufferedReader(FileIO(regular_handle(path, os.O_RDONLY, follow=follow), "rb"))
+
+
+def regular_handle(path: Path, flags: int, *, follow: bool = False) -> int:
+    """The same as a file descriptor, opened with the flags of `os.open`."""
+    flags |= getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+    if not follow:
+        if os.path.islink(path):
+            raise OSError(errno.ELOOP, "it is a link", str(path))
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    handle = os.open(path, flags, 0o644)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "it is not a file", str(path))
+    return handle
+
+
+def read_regular(path: Path, *, follow: bool = False) -> bytes:
+    """The content of a regular file, opened as `open_regular` does."""
+    with open_regular(path, follow=follow) as file:
+        return file.read()
+
+
 def is_folder(path: Path) -> bool:
     """Path.is_dir, but False for a name that no file system takes."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
         return False
+
+
+def is_own_file(path: Path) -> bool:
+    """Whether a file of a run can be opened: neither a link nor a pipe (`open_regular`)."""
+    return is_file(path) and not path.is_symlink()
 
 
 def is_file(path: Path) -> bool:

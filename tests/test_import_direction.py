@@ -18,7 +18,8 @@ PACKAGE = ROOT.name
 # From the bottom to the top. Rooms of one level do not import each other. A module may stand on
 # another level than its room.
 LEVELS = (
-    ("version", "errors", "printable", "suggest", "timing", "tree", "lanes", "chart_style"),
+    ("version", "printable", "suggest", "timing", "tree", "lanes", "chart_style"),
+    ("errors",),
     ("registry", "paths"),
     ("config",),
     ("plugins",),

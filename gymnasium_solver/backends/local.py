@@ -26,6 +26,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -276,6 +277,18 @@ def kill_orphans(job: Job) -> None:
     if job.hostname == machine.hostname() and not _exists(job.pid):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(job.pid, signal.SIGKILL)
+
+
+def n_running() -> int:
+    """How many jobs that this process started are running. Those that have ended are reaped."""
+    return sum(child.poll() is None for child in list(_children.values()))
+
+
+def reap(job: Job) -> None:
+    """Wait for a job in a thread, so that it does not stay behind as a zombie when it ends."""
+    child = _children.get(job.pid)
+    if isinstance(child, subprocess.Popen):
+        threading.Thread(target=child.wait, name=f"reap-{job.pid}", daemon=True).start()
 
 
 def _exists(pid: int) -> bool:

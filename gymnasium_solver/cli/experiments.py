@@ -1,6 +1,7 @@
 """Verbs about many runs: `experiments`, `jobs`, `benchmark`; and `repro`, which repeats one."""
 
 import time
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb
 from gymnasium_solver.cli.train import saves_at_sigterm
 from gymnasium_solver.experiments import experiment as folders
 from gymnasium_solver.experiments.experiment import Progress, counts, status_of
+from gymnasium_solver.paths import open_regular
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run, is_run
@@ -133,7 +135,8 @@ def _show_log(job: "JobInfo", lines: list[str], is_followed: bool) -> None:
         print(printable(line))
     if not is_followed or job.backend != "local":
         return
-    with (Path(job.path) / local.LOG).open(errors="replace") as file:
+    log = open_regular(Path(job.path) / local.LOG)
+    with TextIOWrapper(log, errors="replace") as file:
         file.seek(0, 2)
         while True:
             text = file.read()

@@ -21,7 +21,7 @@ from gymnasium_solver.errors import (
     details_of,
     missing_training,
 )
-from gymnasium_solver.printable import printable_lines
+from gymnasium_solver.printable import printable, printable_lines
 from gymnasium_solver.version import __version__
 
 OBJECTS_BEFORE_GARBAGE = 50_000  # in a process of the command; Python's own value is 700 to 2,000
@@ -149,7 +149,7 @@ def dispatch(args: list[str]) -> int:
             return 0
         verb, rest = rest[0], ["--help"]
     if verb not in verb_names():
-        print(f"gsolve: {unknown_verb(verb)}", file=sys.stderr)
+        print(f"gsolve: {printable(unknown_verb(verb))}", file=sys.stderr)
         return 2
     return call(verb, rest)
 

@@ -30,6 +30,8 @@ trainings. Listens on this machine only, unless --host says otherwise.
 --open                      open it in the browser
 --allowed-host NAME         accept this name in the Host header, such as that of a proxy; repeatable
 --require-token             ask for the token before reading too, where others use this machine
+--max-jobs N                trainings, evaluations and recordings that the page may run at the
+                            same time (default: two per CPU, at least 4)
 
 examples:
   gsolve ui --open
@@ -51,6 +53,7 @@ def ui(args: Args) -> int:
         read_only=args.read_only,
         allowed_hosts=tuple(args.allowed_host),
         require_token=args.require_token,
+        **({} if args.max_jobs is None else {"max_jobs": args.max_jobs}),
     )
     return serve(settings, args.port, opens=args.open)
 

@@ -22,7 +22,7 @@ from gymnasium_solver.config.find import DEFAULT_ALGO, ConfigFile
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, canonical
-from gymnasium_solver.config.types import DEEPEST
+from gymnasium_solver.config.types import DEEPEST, is_too_deep
 from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.suggest import did_you_mean
@@ -35,7 +35,7 @@ def apply_overrides(data: Mapping[str, Any], overrides: Mapping[str, Any]) -> di
     for key, value in overrides.items():
         if "." in key:
             first, *inner = key.split(".")
-            if len(inner) >= DEEPEST:
+            if len(inner) >= DEEPEST or is_too_deep(value):
                 raise ConfigError(f"{key[:40]}...: nested more than {DEEPEST} levels deep")
             _set_inside(result, [ALIASES.get(first, first), *inner], value, key)
     return result

@@ -8,12 +8,14 @@ depth and the number of values after expanding aliases are limited.
 
 import re
 from collections.abc import Iterator, Mapping
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.paths import open_regular
 
 _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 # Written for a placeholder without a value, so that the rest of the file still parses.
@@ -182,7 +184,8 @@ def read_file(path: Path, fill: Mapping[str, str] | None = None) -> tuple[Any, s
 def read_text(path: Path, fill: Mapping[str, str] | None = None) -> tuple[str, set[str]]:
     """The text of a file with its placeholders filled, and their names."""
     try:
-        with path.open(encoding="utf-8") as file:
+        is_of_a_run = (path.parent / "meta.json").exists()  # links are for one's own files
+        with TextIOWrapper(open_regular(path, follow=not is_of_a_run), encoding="utf-8") as file:
             text = file.read(MOST_CHARACTERS + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None

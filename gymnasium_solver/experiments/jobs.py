@@ -15,6 +15,7 @@ from typing import Any
 from gymnasium_solver.backends import local, slurm
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.experiment import FILE, FOLDER, STACKS, load, named
+from gymnasium_solver.paths import read_regular
 from gymnasium_solver.runs.run import Run, is_run, live_status
 
 
@@ -89,7 +90,7 @@ def logs(job: JobInfo, lines: int = 50) -> list[str]:
         return local.tail(folder, lines)
     found = []
     for path in sorted((folder / "slurm").glob("*.log")):
-        text = path.read_text(errors="replace").splitlines()[-lines:]
+        text = read_regular(path).decode(errors="replace").splitlines()[-lines:]
         found += [f"[{path.stem}] {line}" for line in text]
     return found
 

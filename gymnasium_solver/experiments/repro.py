@@ -21,6 +21,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.groups import differing_fields, siblings
 from gymnasium_solver.experiments.pool import Task
 from gymnasium_solver.experiments.statistics import student_t
+from gymnasium_solver.paths import read_regular
 from gymnasium_solver.runs.query import get_config, get_events, get_meta, get_run
 from gymnasium_solver.runs.run import Run, is_run
 
@@ -90,7 +91,7 @@ def repetition(run: Run, root: Path) -> Task:
 def weights_hash(run: Run) -> str | None:
     """SHA-256 of the weights of the last checkpoint; None without one."""
     path = (run.checkpoints_dir / "last").resolve() / "model.safetensors"
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    return hashlib.sha256(read_regular(path)).hexdigest() if path.is_file() else None
 
 
 def judge(run: Run, repeated: Run, notes: list[str] | None = None) -> Verdict:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.paths import open_regular
 from gymnasium_solver.runs import files
 from gymnasium_solver.runs.files import write_synced
 
@@ -185,7 +186,7 @@ def _listed_files(path: Path, manifest: dict[str, Any]) -> dict[str, dict[str, A
 
 
 def _fingerprint(file: Path) -> dict[str, Any]:
-    with file.open("rb") as stream:
+    with open_regular(file) as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
     return {"size": file.stat().st_size, "sha256": digest}
 

@@ -24,7 +24,6 @@ import os
 import re
 import secrets
 import shutil
-import stat
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.paths import open_regular
 from gymnasium_solver.runs import files, machine
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run, live_status, utc_now
@@ -179,7 +179,7 @@ class Episode:
     def info(self) -> list[dict[str, Any]]:
         """What the environment said in `info` at each step."""
         path = self.path / INFO
-        return read_jsonl(path) if path.is_file() and not path.is_symlink() else []
+        return read_jsonl(path) if path.is_file() else []
 
     def _pack_path(self, view: str, chunk: int) -> Path:
         if view not in VIEWS:
@@ -193,7 +193,7 @@ class Episode:
         while self._pack_path(view, chunk + 1).is_file():
             chunk += 1
         try:
-            with self._pack_path(view, chunk).open("rb") as file:
+            with open_regular(self._pack_path(view, chunk)) as file:
                 head = file.read(4)
         except OSError:
             return 0
@@ -209,12 +209,14 @@ class Episode:
         """A whole pack; RunError if it is missing or damaged."""
         path = self._pack_path(view, chunk)
         try:
-            found = os.lstat(path)  # a link in a copied folder could point anywhere
-            if not stat.S_ISREG(found.st_mode) or found.st_size > LARGEST_PACK:
-                raise RunError(f"{path} is not a frame pack.")
-            data = path.read_bytes()
-        except OSError:
+            with open_regular(path) as file:
+                if os.fstat(file.fileno()).st_size > LARGEST_PACK:
+                    raise RunError(f"{path} is not a frame pack.")
+                data = file.read()
+        except FileNotFoundError:
             raise RunError(f"{self.id} has no frames {path.name}.") from None
+        except OSError as error:
+            raise RunError(f"{path} is not a frame pack: {error.strerror}.") from None
         offsets_of(data, path.name)
         return data
 
@@ -234,8 +236,6 @@ class Episode:
 
     def _read(self, name: str) -> bytes:
         path = self.path / name
-        if path.is_symlink():  # in a copied folder it could point anywhere
-            raise RunError(f"{path} is a link. {_FIX}")
         return files.read_bytes(path, _FIX) if path.exists() else b""
 
     def delete(self) -> None:

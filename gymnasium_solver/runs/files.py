@@ -14,7 +14,6 @@ import math
 import os
 import secrets
 import shutil
-import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from gymnasium_solver.errors import RunError, WriteError
+from gymnasium_solver.paths import read_regular
 
 try:
     import fcntl
@@ -81,7 +81,7 @@ def write_pointer(link: Path, target: str) -> None:
 def read_pointer(link: Path) -> str | None:
     """The name stored in a pointer; None if it is missing or not a plain name."""
     try:
-        target = os.readlink(link) if link.is_symlink() else link.read_text().strip()
+        target = os.readlink(link) if link.is_symlink() else read_regular(link).decode().strip()
     except (OSError, UnicodeDecodeError):
         return None
     return target if target and target == PurePath(target).name else None
@@ -214,18 +214,13 @@ def parse_json(data: bytes) -> Any:
 
 
 def read_bytes(path: Path, fix: str) -> bytes:
-    """The content of a regular file; otherwise RunError with the file and `fix`.
-
-    Anything else that a copied folder may hold is refused: reading from a pipe would block.
-    """
+    """The content of a file of a run; otherwise RunError with the file and `fix`."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise RunError(f"{path} is not a file. {fix}")
-        return path.read_bytes()
+        return read_regular(path)
     except FileNotFoundError:
         raise RunError(f"{path} is missing. {fix}") from None
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error}. {fix}") from None
+        raise RunError(f"{path} cannot be read: {error.strerror or error}. {fix}") from None
 
 
 def read_json(path: Path, fix: str) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.paths import open_regular, regular_handle
 from gymnasium_solver.runs.files import json_bytes, jsonable, read_bytes
 
 _FIX = "Delete the line to use the others."
@@ -34,8 +35,7 @@ class Appender:
     interrupted write leaves no partial line behind: opening cuts off an incomplete last line."""
 
     def __init__(self, path: Path) -> None:
-        path.touch()
-        self._file: FileIO = path.open("r+b", buffering=0)
+        self._file = FileIO(regular_handle(path, os.O_RDWR | os.O_CREAT), "r+b")
         self._end = _end_of_last_line(self._file)
         self._file.truncate(self._end)
         self._file.seek(self._end)
@@ -98,7 +98,7 @@ def tail_jsonl(path: Path, tail_bytes: int = 65_536) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - tail_bytes))
             tail = file.read()
@@ -125,7 +125,7 @@ def follow_jsonl(path: Path, cursor: str | None = None) -> Tail:
         return zlib.crc32(file.read(min(end, _CHECKED_BYTES)))
 
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
             is_same = status.st_ino == inode and offset <= status.st_size
             is_same = is_same and before(offset) == checksum

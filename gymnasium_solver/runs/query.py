@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.paths import is_own_file
 from gymnasium_solver.runs.alerts.alert import AlertRecord, alert_from_event, records
 from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
 from gymnasium_solver.runs.files import read_bytes, read_json
@@ -218,7 +219,7 @@ def get_alerts(ref: str | Run, root: Path | None = None) -> list[AlertRecord]:
 
 def get_videos(ref: str | Run, root: Path | None = None) -> list[Path]:
     folder = _resolve(ref, root).videos_dir
-    files = folder.iterdir() if folder.is_dir() else ()
+    files = [path for path in folder.iterdir() if is_own_file(path)] if folder.is_dir() else []
     return sorted(path for path in files if path.suffix.lower() in MEDIA_TYPES)
 
 

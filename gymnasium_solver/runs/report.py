@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from gymnasium_solver.chart_style import COLOURS
+from gymnasium_solver.paths import read_regular
 from gymnasium_solver.printable import markdown_text, printable
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import (
@@ -280,7 +281,7 @@ def _videos(details: RunDetails) -> list[Block]:
 def _media(path: Path) -> str:
     kind, link = MEDIA_TYPES[path.suffix.lower()], f"videos/{escape(path.name)}"
     if path.stat().st_size <= LARGEST_VIDEO:
-        link = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+        link = f"data:{kind};base64,{base64.b64encode(read_regular(path)).decode()}"
     if kind.startswith("video"):
         return f'<video controls loop muted playsinline src="{link}"></video>'
     return f'<img src="{link}" alt="{escape(path.name)}">'

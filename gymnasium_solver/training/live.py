@@ -30,6 +30,7 @@ from gymnasium_solver.config.nested import Intervention
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import value_text
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
+from gymnasium_solver.paths import read_regular
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.edits import (
     BY_RULE,
@@ -214,7 +215,7 @@ class LiveEdits:
 
     def _restore_file(self) -> None:
         try:
-            text = self.run.config_path.read_bytes()
+            text = read_regular(self.run.config_path)
             write_atomic(self.run.path / REFUSED_FILE, text)
         except OSError:
             pass  # deleted: there is nothing to keep

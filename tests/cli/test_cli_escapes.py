@@ -52,6 +52,13 @@ def test_nothing_printed_has_control_characters(run: Run, capsys: Any) -> None:
     shown(capsys)
 
 
+@pytest.mark.parametrize("argv", [["\x1b[31mx"], ["train", "\x1b]0;title\x07"], ["run", "\x9b31m"],
+                                  ["runs", "--\x1b[2J"], ["help", "\x1bx"]])  # fmt: skip
+def test_what_was_typed_is_not_repeated_raw(argv: list[str], run: Run, capsys: Any) -> None:
+    assert cli.main(argv) == 2
+    assert shown(capsys)
+
+
 def test_json_has_the_text_escaped(run: Run, capsys: Any) -> None:
     assert cli.main(["run", "@last", "--json"]) == 0
     found = json.loads(shown(capsys))

@@ -94,6 +94,16 @@ def test_values_from_python_that_are_nested_too_deep(value: Any) -> None:
             build_config({"env_id": "E-v0", "algo_id": "ppo", name: inner})
     with pytest.raises(ConfigError, match="nested more than 50 levels deep"):
         load_config("CartPole-v1:ppo", overrides={"env_kwargs" + ".a" * 2000: 1})
+    for name in ("env_kwargs.x", "env_wrappers.0.x"):
+        with pytest.raises(ConfigError, match="nested more than 50 levels deep"):
+            load_config("CartPole-v1:ppo", overrides={name: inner})
+
+
+def test_control_characters_are_not_repeated() -> None:
+    for name in ("\x1b[31mred", "a\x07b", "\u202eb"):
+        with pytest.raises(ConfigError) as caught:
+            build_config({"env_id": "E-v0", "algo_id": "ppo", name: 1})
+        assert str(caught.value).replace("\n", "").isprintable()
 
 
 def test_values_of_flags() -> None:

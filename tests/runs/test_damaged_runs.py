@@ -112,6 +112,37 @@ def test_a_pipe_is_not_read(run: Run) -> None:
         load_checkpoint(manifest.parent)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_no_file_of_a_run_is_opened_through_a_link_or_a_pipe(
+    run: Run, kind: str, tmp_path: Path, capsys: Any
+) -> None:
+    """One that follows a link shows or changes a file of this machine; one that opens a pipe hangs,
+    and so does this test."""
+    secret = tmp_path / "secret"
+    secret.write_text('{"secret_key": 1}\n')
+    (run.path / "run.log").write_text("a line\n")
+    names = [p.relative_to(run.path) for p in run.path.rglob("*") if p.is_file()]
+    names = [name for name in names if name.parts[-2:-1] not in (("best",), ("last",))]
+    for i, name in enumerate(names):
+        copy = Path(shutil.copytree(run.path, tmp_path / f"copy{i}", symlinks=True))
+        (copy / name).unlink()
+        if kind == "link":
+            (copy / name).symlink_to(secret)
+        else:
+            os.mkfifo(copy / name)
+        where = ["--runs-dir", str(tmp_path)]
+        for argv in (["run", copy.name], ["run", copy.name, "--log", "5"], ["runs"],
+                     ["run", copy.name, "--metrics"], ["show", str(copy / "config.yaml")],
+                     ["check", str(copy / "config.yaml")]):  # fmt: skip
+            cli.main([*argv, *(where if argv[0] in ("run", "runs") else [])])
+            out, err = capsys.readouterr()
+            assert "secret_key" not in out + err, (name, argv)
+            assert "Traceback" not in err, (name, argv)
+        assert secret.read_text() == '{"secret_key": 1}\n', name
+        shutil.rmtree(copy)
+
+
 @pytest.mark.parametrize("data", [b"\xff\xfe\x80", b"", b"\x00" * 64])
 def test_a_damaged_done_marker(run: Run, data: bytes) -> None:
     (run.checkpoints_dir / "200" / "done").write_bytes(data)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -275,6 +276,53 @@ def test_what_is_wrong_is_refused_and_explained(
     response = web.request(method, f"/api/{name}", headers=TOKEN, **more)
     assert response.status_code in (400, 404)
     assert word in response.json()["error"]
+
+
+def test_a_limit_on_running_jobs(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits = [sys.executable, "-c", "import sys; sys.stdin.readline(); import time; time.sleep(60)"]
+    monkeypatch.setattr(local, "gsolve", lambda *words: [*waits, *words])
+    monkeypatch.setattr(local, "_children", {})
+    app = create_app(Settings(root=runs, token="secret", max_jobs=2))
+    web = TestClient(app, base_url="http://127.0.0.1:7070")
+    started = [post(web, "start", config="CartPole-v1:ppo")["job"]["id"] for _ in range(2)]
+    for path, body in (("start", {"config": "CartPole-v1:ppo"}), ("runs/cart-0.001-0/resume", {}),
+                       ("runs/cart-0.001-0/evaluate", {})):  # fmt: skip
+        refused = web.post(f"/api/{path}", json=body, headers=TOKEN)
+        assert refused.status_code == 429
+        assert "2 jobs of this page are running" in refused.json()["error"]
+    children: list[Any] = list(local._children.values())
+    for job in started:
+        post(web, f"jobs/{job}/stop")
+        assert local.wait(runs / job.removeprefix("run:"), 20)
+    deadline = time.monotonic() + 20
+    while any(child.returncode is None for child in children) and time.monotonic() < deadline:
+        time.sleep(0.01)  # nothing asks for the jobs: a thread has waited for them
+    assert all(child.returncode is not None for child in children)
+    assert local.n_running() == 0
+
+
+@pytest.mark.parametrize("depth", [600, 50_000])
+def test_json_that_is_nested_deep_is_refused(web: TestClient, depth: int) -> None:
+    for path in ("start", "config", "runs/cart-0.001-0/evaluate", "runs/cart-0.001-0/resume",
+                 "runs/cart-0.001-0/tags", "runs/cart-0.001-0/note", "login"):  # fmt: skip
+        for body in (
+            '{"fields": ' + "[" * depth + "]" * depth + "}",
+            '{"a": ' * depth + "1" + "}" * depth,
+        ):
+            found = web.post(f"/api/{path}", content=body, headers=TOKEN).status_code
+            assert found in (400, 404, 405, 200 if path == "login" else 400), (path, found)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_log_that_is_a_link_or_a_pipe_is_not_read(web: TestClient, runs: Path) -> None:
+    log, secret = runs / "cart-0.001-1" / "run.log", runs.parent / "secret"
+    secret.write_text("of this machine\n")
+    log.unlink()
+    log.symlink_to(secret)
+    assert get(web, "runs/cart-0.001-1/log")["text"] == ""
+    log.unlink()
+    os.mkfifo(log)
+    assert get(web, "runs/cart-0.001-1/log")["text"] == ""
 
 
 def test_configs_are_listed(web: TestClient) -> None:

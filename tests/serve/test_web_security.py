@@ -29,7 +29,9 @@ def status(web: TestClient, path: str = "/api/session", **headers: str) -> int:
 def test_a_foreign_host_is_refused(tmp_path: Path) -> None:
     """DNS rebinding: the name of a stranger points to this address."""
     web = client(tmp_path)
-    for host in ("evil.example", "evil.example:7070", "127.0.0.1.evil.example", ""):
+    for host in ("evil.example", "evil.example:7070", "127.0.0.1.evil.example", "",
+                 "[127.0.0.1].evil.com", "[::1].evil.com:7070", "[::1", "evil.com@127.0.0.1",
+                 "127.0.0.1:7070.evil.com", "127.0.0.1:x"):  # fmt: skip
         for path in ("/", "/api/session", "/static/app.js"):
             assert status(web, path, host=host) == 421, (host, path)
         assert web.post("/api/login", headers=TOKEN | {"host": host}).status_code == 421, host

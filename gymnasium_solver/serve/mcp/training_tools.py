@@ -21,6 +21,7 @@ from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import experiment
 from gymnasium_solver.experiments.search.sweep_folder import is_sweep, sweep_ids, sweeps_root, view
+from gymnasium_solver.paths import read_regular
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import is_locked
 from gymnasium_solver.runs.manage import change_tags, set_note
@@ -412,7 +413,7 @@ def _named(desk: AgentDesk, ref: str) -> str:
 def _job_folder(desk: AgentDesk, name: str) -> Path | None:
     """The folder of what coordinates an experiment, if it was started over MCP."""
     found = (desk.root / allowed.JOBS).glob(f"*/{ID}")
-    return next((path.parent for path in found if path.read_text() == name), None)
+    return next((path.parent for path in found if read_regular(path) == name.encode()), None)
 
 
 def _is_running(desk: AgentDesk, name: str) -> bool:

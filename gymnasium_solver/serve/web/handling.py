@@ -7,6 +7,7 @@ A GET takes its arguments from the path and the query, a POST from the path and 
 
 import inspect
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -16,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from gymnasium_solver.backends import local
 from gymnasium_solver.errors import RunError, TrustError
 from gymnasium_solver.serve.questions import (
     BadRequest,
@@ -35,6 +37,10 @@ LARGEST_BODY = 1_000_000
 MOST_CONFIGS = 2_000
 
 
+class TooManyJobs(BadRequest):
+    """No further job may be started before another one ends."""
+
+
 class Web(Desk):
     """What the requests share."""
 
@@ -46,9 +52,22 @@ class Web(Desk):
         """Configs of runs by id and stamp of the file: parsing YAML takes long."""
         self.config_helper = Helper("gymnasium_solver.serve.web.config_worker", answer_s=60.0)
         self.player = Helper("gymnasium_solver.media.inspect_worker", str(settings.root))
+        self._starting = threading.Lock()
         self.closing = AsyncExitStack()
         for helper in (self.config_helper, self.player):
             self.closing.push_async_callback(helper.close)
+
+    def begin(self, start: Callable[[], local.Job]) -> local.Job:
+        """Start a job, unless too many are running."""
+        with self._starting:
+            if (n := local.n_running()) >= self.settings.max_jobs:
+                raise TooManyJobs(
+                    f"{n} jobs of this page are running, the most that may (--max-jobs). Stop one, "
+                    "or wait for one to end."
+                )
+            job = start()
+        local.reap(job)
+        return job
 
 
 def handler(question: Question, web: Web) -> Callable[[Request], Awaitable[Response]]:
@@ -107,5 +126,7 @@ async def on_error(request: Request, error: Exception) -> Response:
         return answer({"error": error.detail}, error.status_code)
     if isinstance(error, TrustError):
         return answer({"error": str(error), "needs_trust": True}, 409)
+    if isinstance(error, TooManyJobs):
+        return answer({"error": str(error)}, 429)
     status = 404 if isinstance(error, RunError) else 503 if isinstance(error, HelperError) else 400
     return answer({"error": str(error)}, status)

@@ -47,7 +47,7 @@ async def check_config(web: Web, config: str, fields: Fields = NO_FIELDS) -> Ans
 
 
 def start(web: Web, config: str, fields: Fields = NO_FIELDS, name: str = "") -> Answer:
-    job = trainings.start(web.root, config, name, fields)
+    job = web.begin(lambda: trainings.start(web.root, config, name, fields))
     return {"job": as_json(job), "run": job.folder.name}
 
 
@@ -57,7 +57,7 @@ def stop_run(web: Web, run: OneRun) -> Answer:
 
 
 def resume_run(web: Web, run: OneRun, fields: Fields = NO_FIELDS) -> Answer:
-    return {"job": as_json(trainings.resume(run, fields))}
+    return {"job": as_json(web.begin(lambda: trainings.resume(run, fields)))}
 
 
 def _existing(name: str, ref: str, asked: Mapping[str, Any]) -> str:
@@ -78,7 +78,7 @@ def evaluate(
     checkpoint: Checkpoint = "@best",
     episodes: Annotated[int, Whole(1, 100_000)] = 100,
 ) -> Answer:
-    return _in_background(run, "eval", checkpoint, episodes)
+    return _in_background(web, run, "eval", checkpoint, episodes)
 
 
 def record(
@@ -87,14 +87,14 @@ def record(
     checkpoint: Checkpoint = "@best",
     episodes: Annotated[int, Whole(1, 16)] = 1,
 ) -> Answer:
-    return _in_background(run, "video", checkpoint, episodes)
+    return _in_background(web, run, "video", checkpoint, episodes)
 
 
-def _in_background(run: Run, verb: str, checkpoint: str, episodes: int) -> Answer:
+def _in_background(web: Web, run: Run, verb: str, checkpoint: str, episodes: int) -> Answer:
     root = run.path.parent
     folder = root / JOBS / f"{verb}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     words = [verb, f"{run.id}/{checkpoint}", "--episodes", str(episodes), "--runs-dir", str(root)]
-    return {"job": as_json(local.start(local.gsolve(*words), folder))}
+    return {"job": as_json(web.begin(lambda: local.start(local.gsolve(*words), folder)))}
 
 
 def jobs(web: Web) -> Answer:

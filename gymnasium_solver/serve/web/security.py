@@ -11,6 +11,7 @@
 """
 
 import ipaddress
+import re
 import secrets
 import socket
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from starlette.requests import cookie_parser
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.errors import GsolveError
 
 DEFAULT_PORT = 7070
@@ -30,6 +32,8 @@ LOGIN = "/api/login"
 # What a browser may load before it has the token: the program of the page, no data.
 PUBLIC = ("/static/", LOGIN)
 READ_ONLY_MAY_POST = (LOGIN,)
+# [::1] or a name or number, each with or without a port.
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/@\s]+))(?::\d{1,5})?")
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class Settings:
     """Ask for the token before reading, too. Always so if other machines can connect."""
     frame_ancestors: str = "'self'"
     """Pages that may show this one in a frame, as in a Content-Security-Policy."""
+    max_jobs: int = field(default_factory=lambda: max(4, 2 * cpu_count()))
+    """Trainings and other jobs that may run at the same time, of those that the page started."""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
 
     @property
@@ -129,7 +135,8 @@ class SecurityMiddleware:
         host = headers.get("host", "")
         if not host_is_allowed(host, self.settings):
             name = host_name(host)
-            return 421, f"the host {name!r} is not served here; start with --allowed-host {name}"
+            fix = f"; start with --allowed-host {name}" if name else ""
+            return 421, f"the host {host[:100]!r} is not served here{fix}"
         if scope["method"] in ("GET", "HEAD"):
             return self._refuse_reading(headers, path)
         if self.settings.read_only and path not in READ_ONLY_MAY_POST:
@@ -153,10 +160,9 @@ class SecurityMiddleware:
 
 
 def host_name(host: str) -> str:
-    """The Host header without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
+    """The Host header without its port; "" if it is neither a name nor an address."""
+    found = _HOST.fullmatch(host)
+    return (found[1] or found[2]) if found else ""
 
 
 def host_is_allowed(host: str, settings: Settings) -> bool:

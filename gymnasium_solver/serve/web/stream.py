@@ -16,6 +16,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
+from gymnasium_solver.paths import open_regular
 from gymnasium_solver.printable import printable_lines
 from gymnasium_solver.runs.store import RunStore, stamp
 from gymnasium_solver.runs.summary import RunSummary
@@ -141,7 +142,7 @@ def follow_text(
     wanted = _CURSOR.fullmatch(cursor or "")
     inode, offset = (int(group) for group in wanted.groups()) if wanted else (0, 0)
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             status = os.fstat(file.fileno())
             is_same = status.st_ino == inode and offset <= status.st_size
             start = offset if is_same else max(0, status.st_size - most)

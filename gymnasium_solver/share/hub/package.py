@@ -23,6 +23,7 @@ from typing import Any
 
 from gymnasium_solver.config.yaml_file import dump_yaml, parse_yaml
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.paths import read_regular
 from gymnasium_solver.runs import checkpoint as checkpointing
 from gymnasium_solver.runs.files import dump_json
 from gymnasium_solver.runs.query import get_meta
@@ -188,7 +189,7 @@ def public_meta(meta: Mapping[str, Any], scrub: Scrub) -> dict[str, Any]:
 
 def _add_text(package: Package, name: str, path: Path) -> None:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_regular(path).decode()
     except FileNotFoundError:
         return
     except (OSError, UnicodeDecodeError) as error:
@@ -226,6 +227,6 @@ def _add_checkpoints(package: Package, which: str) -> None:
     for env_steps in sorted(steps):
         path = found[env_steps]
         for name in ("manifest.json", "done", *checkpointing.verified_manifest(path)["files"]):
-            package.files[f"checkpoints/{env_steps}/{name}"] = (path / name).read_bytes()
+            package.files[f"checkpoints/{env_steps}/{name}"] = read_regular(path / name)
     package.files["checkpoints/best"] = str(best).encode()
     package.files["checkpoints/last"] = str(last if last in steps else best).encode()

@@ -26,6 +26,7 @@ from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.groups import Group, siblings
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, interval, iqm, mean
+from gymnasium_solver.paths import is_own_file, read_regular
 from gymnasium_solver.printable import markdown_text
 from gymnasium_solver.runs.checkpoint import BEST, LAST, pointer_env_steps
 from gymnasium_solver.runs.episodes import Episode, list_episodes
@@ -207,8 +208,8 @@ def _add_video(package: Package, run: Run, root: Path, notes: list[str]) -> None
     folder = run.checkpoints_dir
     steps = pointer_env_steps(folder, BEST) or pointer_env_steps(folder, LAST)
     recorded = run.videos_dir / f"{steps}.mp4"
-    if recorded.is_file():
-        package.files["replay.mp4"] = recorded.read_bytes()
+    if is_own_file(recorded):
+        package.files["replay.mp4"] = read_regular(recorded)
         return
     if importlib.util.find_spec("imageio_ffmpeg") is None:
         notes.append("no video: pip install 'gymnasium-solver[video]' adds one")
