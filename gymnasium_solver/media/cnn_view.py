@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.media.drawing import PALETTES, channel_grid, filter_grid, overlay, stretched
 from gymnasium_solver.media.explain_step import look, subject_of
 from gymnasium_solver.media.layout import Layout
@@ -41,7 +42,10 @@ class CnnView:
             self._moment, self._made = moment, {}
         key = layout.method, layout.layer, layout.palette
         if key not in self._made:
-            self._made[key] = _pictures(agent, moment, layout)
+            try:
+                self._made[key] = _pictures(agent, moment, layout)
+            except ConfigError as error:  # a network of a plugin
+                self._made[key], self.session.message = {}, str(error)
         return self._made[key]
 
 

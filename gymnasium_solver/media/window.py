@@ -123,7 +123,7 @@ class Window(Controls, _Surface):
             self.layout.size = max(event.w, LEAST[0]), max(event.h, LEAST[1])
             self.resize(*self.layout.size)
         elif event.type == pygame.MOUSEBUTTONDOWN and event.button == 1:
-            self._click(*event.pos, now_s)
+            self._click(event.pos, now_s)
         elif event.type == pygame.WINDOWFOCUSLOST:
             self._held.clear()  # the window does not see the keys that are let go elsewhere
         elif event.type == pygame.KEYUP:
@@ -136,7 +136,8 @@ class Window(Controls, _Surface):
             else:
                 self.control(name, now_s)
 
-    def _click(self, x: int, y: int, now_s: float) -> None:
+    def _click(self, place: tuple[int, int], now_s: float) -> None:
+        x, y = place
         for (left, top, width, height), key in self.painter.buttons:
             if left <= x < left + width and top <= y < top + height:
                 self.control(key, now_s)
