@@ -9,6 +9,14 @@
 
 An entry is a name, or a mapping from the name to its main number with further options. Convolutions
 and poolings come first and work on the images of an observation.
+
+A mapping is a graph: each node takes one part of the observation or an earlier node (`of`), or
+joins several (`concat`, `add`), and may have layers. The last node is the input of the outputs.
+
+    layers:
+      seen: {of: camera, layers: [{conv: 16, kernel: 4, stride: 2}, relu, {linear: 64}]}
+      aim: {of: goal, layers: [{linear: 64}, relu]}
+      both: {add: [seen, aim], layers: [layer_norm, {linear: 128}, relu]}
 """
 
 from collections.abc import Mapping
@@ -24,17 +32,30 @@ ACTIVATION_NAMES = (
 # Options of each layer, with their kinds; the first is set by the plain number.
 OPTIONS: dict[str, dict[str, str]] = {
     "linear": {"width": "count", "norm": "norm"},
-    "conv": {"width": "count", "kernel": "count", "stride": "count", "padding": "whole"},
+    "noisy": {"width": "count", "sigma": "positive"},
+    "conv": {
+        "width": "count",
+        "kernel": "count",
+        "stride": "count",
+        "padding": "whole",
+        "dilation": "count",
+    },
     "pool": {"size": "count"},
     "layer_norm": {},
     "rms_norm": {},
+    "batch_norm": {},
+    "batch_renorm": {"warmup": "whole"},
     "dropout": {"share": "share"},
     "simnorm": {"groups_of": "count"},
     "residual": {"layers": "list"},
 }
-_REQUIRED = {"linear": "width", "conv": "width", "dropout": "share", "residual": "layers"}
+_REQUIRED = {
+    "linear": "width", "noisy": "width", "conv": "width", "dropout": "share", "residual": "layers",
+}  # fmt: skip
 _DEFAULTS: dict[str, dict[str, Any]] = {
-    "conv": {"kernel": 3, "stride": 1, "padding": 0},
+    "noisy": {"sigma": 0.5},
+    "conv": {"kernel": 3, "stride": 1, "padding": 0, "dilation": 1},
+    "batch_renorm": {"warmup": 1000},
     "pool": {"size": 2},
     "simnorm": {"groups_of": 8},
 }
@@ -100,6 +121,8 @@ def _option(name: str, key: str, kind: str, value: Any) -> Any:
         return value
     if kind == "share" and isinstance(value, int | float) and 0 <= value < 1:
         return float(value)
+    if kind == "positive" and isinstance(value, int | float) and value > 0:
+        return float(value)
     if kind == "norm" and value in ("weight", "spectral"):
         return value
     if kind == "list":
@@ -108,32 +131,87 @@ def _option(name: str, key: str, kind: str, value: Any) -> Any:
         "count": "a whole number >= 1",
         "whole": "a whole number >= 0",
         "share": "a share from 0 to below 1",
+        "positive": "a number > 0",
         "norm": "weight or spectral",
         "list": "a list of layers",
     }[kind]
     raise ValueError(f"{key} of {name} must be {expected}, not {value!r}")
 
 
-def _parse(value: Any) -> tuple[Layer, ...] | None:
+_DENSE = ("linear", "noisy", "simnorm", "residual")
+JOINS = ("of", "concat", "add")
+
+
+def read_graph(value: Mapping[Any, Any]) -> dict[str, Any]:
+    """The nodes of a graph: {name: {"join": "add", "inputs": [...], "layers": [...]}}."""
+    nodes: dict[str, Any] = {}
+    for key, given in value.items():
+        name = str(key)
+        try:
+            nodes[name] = _read_node(given)
+        except ValueError as error:
+            raise ValueError(f"node {name}: {error}") from None
+    names = list(nodes)
+    if not names:
+        raise ValueError("expected at least one node, such as {all: {concat: [camera, goal]}}")
+    used = {source for node in nodes.values() for source in node["inputs"]}
+    for place, name in enumerate(names):
+        for source in nodes[name]["inputs"]:
+            if source in names[place + 1 :]:
+                raise ValueError(f"node {name}: it takes {source}, which comes after it")
+        if name not in used and name != names[-1]:
+            raise ValueError(f"node {name}: nothing takes it, and it is not the last, the output")
+    return nodes
+
+
+def _read_node(given: Any) -> dict[str, Any]:
+    if isinstance(given, Mapping) and "join" in given:  # as `_read_node` returned it
+        inputs = given["inputs"][0] if given["join"] == "of" else given["inputs"]
+        given = {given["join"]: inputs, "layers": given["layers"]}
+    expected = "{of: PART}, {concat: [A, B]} or {add: [A, B]}, and layers"
+    if not isinstance(given, Mapping):
+        raise ValueError(f"expected {expected}")
+    joins = [join for join in JOINS if join in given]
+    unknown = [str(key) for key in given if key not in (*JOINS, "layers")]
+    if unknown or len(joins) != 1:
+        raise ValueError(f"expected {expected}" + (f", not {unknown[0]}" if unknown else ""))
+    join = joins[0]
+    inputs = [given[join]] if join == "of" else given[join]
+    if not isinstance(inputs, list | tuple) or not all(isinstance(one, str) for one in inputs):
+        raise ValueError(f"{join} takes {'a name' if join == 'of' else 'a list of names'}")
+    if join != "of" and len(inputs) < 2:
+        raise ValueError(f"{join} joins two inputs or more; use of for one")
+    return {
+        "join": join,
+        "inputs": list(inputs),
+        "layers": list(_parse_list(given.get("layers", []))),
+    }
+
+
+def _parse(value: Any) -> tuple[Layer, ...] | dict[str, Any] | None:
     if value is None:
         return None
+    return read_graph(value) if isinstance(value, Mapping) else _parse_list(value)
+
+
+def _parse_list(value: Any) -> tuple[Layer, ...]:
     layers = read_layers(value)
     kinds = [layer["kind"] for layer in layers]
     last = max((i for i, kind in enumerate(kinds) if kind in ON_IMAGES), default=-1)
-    dense = [kind for kind in kinds[: last + 1] if kind in ("linear", "simnorm", "residual")]
+    dense = [kind for kind in kinds[: last + 1] if kind in _DENSE]
     if dense:
         raise ValueError(f"{dense[0]} stands before a convolution: convolutions come first")
     return layers
 
 
 LayerList = Annotated[
-    tuple[dict[str, Any], ...] | None,
+    Any,
     BeforeValidator(_parse),
-    PlainSerializer(lambda layers: None if layers is None else [dict(one) for one in layers]),
+    PlainSerializer(lambda layers: list(layers) if isinstance(layers, tuple) else layers),
     WithJsonSchema(
         {
-            "anyOf": [{"type": "array"}, {"type": "null"}],
-            "x-expected": "a list of layers, such as [{linear: 64}, layer_norm, relu]",
+            "anyOf": [{"type": "array"}, {"type": "object"}, {"type": "null"}],
+            "x-expected": "a list of layers, such as [{linear: 64}, relu], or a graph of nodes",
         }
     ),
 ]

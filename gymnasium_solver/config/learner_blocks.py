@@ -143,8 +143,9 @@ class NetworkFields(Fields):
     """Normalise the outputs of each hidden layer: layer (LayerNorm) or rms (RMSNorm). More stable,
     a little slower."""
     layers: LayerList = None
-    """Hidden layers one by one, in place of hidden_dims: linear, conv, pool, layer_norm, rms_norm,
-    dropout, residual, simnorm, and activations by name. gsolve net prints them."""
+    """Hidden layers one by one, in place of hidden_dims: linear, noisy, conv, pool, layer_norm,
+    rms_norm, batch_norm, batch_renorm, dropout, residual, simnorm, and activations by name; or a
+    graph of named nodes on the parts of an observation. gsolve net prints them."""
     init: Literal["auto", "orthogonal", "kaiming", "xavier", "uniform"] = "auto"
     """Initial weights of the hidden layers. auto: orthogonal for policy gradients, uniform in
     +-1/sqrt(inputs) for value-based methods."""

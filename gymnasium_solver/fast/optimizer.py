@@ -114,6 +114,14 @@ def _point_to(params: Sequence[nn.Parameter], flat: Tensor) -> None:
         offset += p.numel()
 
 
+def _statistics(module: nn.Module, target: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:
+    """The buffers of layers that their copies in a target network take over as they are, which a
+    layer names by `copied_to_targets`."""
+    for own, theirs in zip(module.modules(), target.modules(), strict=True):
+        for name in getattr(own, "copied_to_targets", ()):
+            yield own.get_buffer(name), theirs.get_buffer(name)
+
+
 def move_target(target: Tensor, source: Tensor, tau: float) -> None:
     """target += tau * (source - target)"""
     if tau == 1.0:
@@ -152,6 +160,10 @@ class Optimizer(ABC):
             group.name: self._target_of(group) for group in self.groups if group.ema is not None
         }
         self.unit_rows = {g.name: _rows_of(g) for g in self.groups if g.unit_rows}
+        self._followed = [
+            pair for g in self.groups if g.ema is not None
+            for pair in _statistics(g.module, self.targets[g.name].module)
+        ]  # fmt: skip
 
     def _target_of(self, group: Group) -> Target:
         module = copy.deepcopy(group.module).requires_grad_(False)
@@ -200,6 +212,11 @@ class Optimizer(ABC):
         """Set the target networks to the present weights."""
         for target in self.targets.values():
             move_target(target.flat, target.source, 1.0)
+        self._copy_statistics()
+
+    def _copy_statistics(self) -> None:
+        for own, theirs in self._followed:
+            theirs.copy_(own)
 
     def _moves(self, group: Group) -> bool:
         """Whether the target network of a group moves after the step that was just taken."""
@@ -212,6 +229,7 @@ class Optimizer(ABC):
                 assert group.ema is not None
                 assert group.ema.tau is not None
                 move_target(*self.targets[group.name][1:], group.ema.tau)
+                self._copy_statistics()
 
     def _clipped(self, grad: Tensor) -> Tensor:
         """Clip a gradient in place and return its norm before that."""

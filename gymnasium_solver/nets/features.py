@@ -1,5 +1,5 @@
 """Converts encoded observations to one feature vector: convolutions for images, embeddings for
-indices, and for parts that have them (`input_dims`) layers of their own.
+indices, and for parts that have them (`input_dims`) layers of their own; or a graph of layers.
 
     features = Features(encoder, network, gain, generator)
     features(encoder(obs))                      # [B, features.width]
@@ -9,16 +9,21 @@ so that actor and critic share only what they should. If the encoded observation
 vector, this is the identity and has no weights.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from gymnasium_solver.nets.cnn import convolutions
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder
+from gymnasium_solver.nets.layers import Graph
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.spaces.observations import Space
 
 EMBEDDING_WIDTH = 64  # where embedding_dim is auto
+WHOLE = "obs"  # what a graph calls an observation that has no parts
 
 
 def encoder_for(
@@ -46,13 +51,15 @@ class Features(nn.Module):
         """`gain` of the initial weights: see mlp.linear."""
         super().__init__()
         self._has_vector = encoder.width > 0
-        self._is_identity = encoder.is_vector and not network.input_dims
+        self._is_identity = encoder.is_vector and not network.input_dims and not network.graph
         self._images = [f"image {name}" for name in encoder.layouts]
         self._indices = [f"index {name}" for name in encoder.index_sizes]
         widths: dict[str, int] = {name: b - a for name, (a, b) in encoder.columns.items()}
         self.convolutions = nn.ModuleList()
         for name in encoder.layouts:
-            layers, widths[name] = convolutions(network.cnns[name], gain, generator)
+            layers: nn.Module = nn.Identity()
+            if network.graph is None:
+                layers, widths[name] = convolutions(network.cnns[name], gain, generator)
             self.convolutions.append(layers)
         self.embeddings = nn.ModuleList()
         for name, sizes in encoder.index_sizes.items():
@@ -61,6 +68,11 @@ class Features(nn.Module):
             nn.init.normal_(embedding.weight, std=width**-0.5, generator=generator)
             self.embeddings.append(embedding)
             widths[name] = width * len(sizes)
+        self.torso: nn.Module | None = None
+        self.graph: Graph | None = None
+        if network.graph is not None:
+            self._build_graph(network.graph, widths, encoder, generator)
+            return
         # Parts with layers of their own come after the others.
         self._apart = [name for name, dims in network.input_dims.items() if dims]
         self._columns = list(encoder.columns.items())
@@ -79,11 +91,29 @@ class Features(nn.Module):
             if name not in self._apart:
                 self.positions[name] = (start, start + widths[name])
                 start += widths[name]
-        self.torso: nn.Module | None = None
         if network.torso is not None:
             self.torso, self.width = network.torso(self.width, generator)
 
+    def _build_graph(
+        self,
+        nodes: Mapping[str, Any],
+        widths: dict[str, int],
+        encoder: ObsEncoder,
+        generator: torch.Generator,
+    ) -> None:
+        images = {name or WHOLE: layout[:3] for name, layout in encoder.layouts.items()}
+        named = {name or WHOLE: width for name, width in widths.items()}
+        self.graph = Graph(nodes, named, images, generator)
+        self.width = self.graph.width
+        self.own_layers, self.positions = nn.ModuleList(), {}
+        self._columns = list(encoder.columns.items())
+        self._parts = [*encoder.layouts, *encoder.index_sizes]
+        self._apart = [*encoder.columns, *self._parts]
+
     def forward(self, x: Encoded) -> Tensor:
+        if self.graph is not None:
+            _, parts = self._split(x if isinstance(x, dict) else {"": x})
+            return self.graph({name or WHOLE: part for name, part in parts.items()})
         joined = self._joined(x)
         return joined if self.torso is None else self.torso(joined)
 

@@ -1,15 +1,21 @@
-"""Builds the layers that a config lists one by one (config/layer_list.py)."""
+"""Builds the layers that a config lists one by one, or as a graph (config/layer_list.py)."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from gymnasium_solver.config.layer_list import ON_IMAGES, Layer
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.blocks import ACTIVATIONS, HIDDEN_GAIN, Residual, linear
+from gymnasium_solver.nets.blocks import ACTIVATIONS, HIDDEN_GAIN, NoisyLinear, Residual, linear
+from gymnasium_solver.nets.renorm import BatchRenorm
+from gymnasium_solver.suggest import did_you_mean
+
+RENORM_R_MAX, RENORM_D_MAX = 3.0, 5.0  # as in CrossQ
 
 
 class SimNorm(nn.Module):
@@ -47,6 +53,114 @@ class Dropout(nn.Module):
         return x * keep.to(x.device) / (1.0 - self.share)
 
 
+class Noisy(NoisyLinear):
+    """A noisy layer that draws noise of its own where gradients are computed, and only there.
+
+    As with `Dropout`, its random numbers depend on a seed and on how often it was used."""
+
+    uses: Tensor
+
+    def __init__(self, n_in: int, n_out: int, sigma0: float, generator: torch.Generator):
+        super().__init__(n_in, n_out, sigma0, generator)
+        self.seed = int(torch.randint(2**31, (1,), generator=generator))
+        self.register_buffer("uses", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if torch.is_grad_enabled():
+            self.uses += 1
+            self.resample(np.random.default_rng((self.seed, int(self.uses))))
+        else:
+            self.resample(None)
+        return super().forward(x)
+
+
+class BatchNorm(BatchRenorm):
+    """Normalises by the batch where gradients are computed, and takes it into the running
+    statistics; elsewhere by these. A target network has the statistics of its network.
+
+    `warmup`: passes of plain batch norm before batch renormalisation; None: it stays batch norm."""
+
+    uses: Tensor
+    copied_to_targets = ("running_mean", "running_var")
+
+    def __init__(self, width: int, warmup: int | None = None):
+        super().__init__((1, width))
+        self.warmup = warmup
+        self.register_buffer("uses", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not torch.is_grad_enabled() or len(x) < 2:  # one row has no deviation
+            return super().forward(x)
+        self.uses += 1
+        is_plain = self.warmup is None or int(self.uses) <= self.warmup
+        bounds = (1.0, 0.0) if is_plain else (RENORM_R_MAX, RENORM_D_MAX)
+        y, mean, var = self.train_pass(x, *(torch.tensor(b, device=x.device) for b in bounds))
+        self.take(mean, var)
+        return y
+
+
+class Graph(nn.Module):
+    """Named nodes on the parts of an observation: {part: [B, width] or an image} -> [B, width]."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, Any],
+        widths: Mapping[str, int],
+        images: Mapping[str, tuple[int, int, int]],
+        generator: torch.Generator,
+    ):
+        """`widths` of the parts that are vectors, `images`: shapes of those that are images."""
+        super().__init__()
+        self.joins = [(name, node["join"], node["inputs"]) for name, node in nodes.items()]
+        self.nodes = nn.ModuleList()
+        known = dict(widths)
+        for name, node in nodes.items():
+            module, width = self._node(name, node, known, images, generator)
+            self.nodes.append(module)
+            known[name] = width
+        self.width = width
+
+    def _node(
+        self, name: str, node: Mapping[str, Any], widths: Mapping[str, int],
+        images: Mapping[str, tuple[int, int, int]], generator: torch.Generator,
+    ) -> tuple[nn.Module, int]:  # fmt: skip
+        inputs, (on_images, dense) = node["inputs"], split(node["layers"])
+        for source in inputs:
+            if source not in widths and source not in images:
+                there = [*widths, *images]
+                hint = did_you_mean(source, there) or f"There are {', '.join(there)}."
+                raise ConfigError(
+                    f"layers: node {name} takes {source!r}, which is not there. {hint}"
+                )
+        seen = [source for source in inputs if source not in widths]
+        if bool(on_images) != bool(seen) or (seen and len(inputs) > 1):
+            raise ConfigError(
+                f"layers: node {name}: convolutions take one image; images here: "
+                f"{', '.join(images) or 'none'}"
+            )
+        if seen:
+            first, width = conv_layers(on_images, images[seen[0]], generator)
+            rest, width = dense_layers(dense, width, generator)
+            return nn.Sequential(*first, *rest), width
+        found = [widths[source] for source in inputs]
+        if node["join"] == "add" and len(set(found)) > 1:
+            pairs = ", ".join(f"{a} {b}" for a, b in zip(inputs, found, strict=True))
+            raise ConfigError(f"layers: node {name} adds inputs of different widths: {pairs}")
+        return dense_layers(dense, found[0] if node["join"] == "add" else sum(found), generator)
+
+    def forward(self, parts: Mapping[str, Tensor]) -> Tensor:
+        known = dict(parts)
+        for (name, join, inputs), layers in zip(self.joins, self.nodes, strict=True):
+            given = [known[source] for source in inputs]
+            x = given[0]
+            if join == "concat":
+                x = torch.cat(given, dim=1)
+            for other in given[1:] if join == "add" else ():
+                x = x + other
+            known[name] = layers(x)
+        return known[name]
+
+
 def split(layers: Sequence[Layer]) -> tuple[list[Layer], list[Layer]]:
     """The layers on images, and those after them."""
     kinds = [layer["kind"] for layer in layers]
@@ -59,7 +173,7 @@ def split(layers: Sequence[Layer]) -> tuple[list[Layer], list[Layer]]:
 def needs_torch(layers: Sequence[Layer]) -> bool:
     """Whether these layers change state when they are used, which a recording cannot repeat."""
     return any(
-        layer["kind"] == "dropout"
+        layer["kind"] in ("dropout", "noisy", "batch_norm", "batch_renorm")
         or layer.get("norm") == "spectral"
         or needs_torch(layer.get("layers", ()))
         for layer in layers
@@ -82,6 +196,10 @@ def _dense(layer: Layer, n_in: int, generator: torch.Generator) -> tuple[nn.Modu
     kind = layer["kind"]
     if kind == "linear":
         return _linear(layer, n_in, generator), layer["width"]
+    if kind == "noisy":
+        return Noisy(n_in, layer["width"], layer["sigma"], generator), layer["width"]
+    if kind in ("batch_norm", "batch_renorm"):
+        return BatchNorm(n_in, layer.get("warmup")), n_in
     if kind == "layer_norm":
         return nn.LayerNorm(n_in), n_in
     if kind == "rms_norm":
@@ -128,7 +246,12 @@ def conv_layers(
         kind = layer["kind"]
         if kind == "conv":
             conv = nn.Conv2d(
-                channels, layer["width"], layer["kernel"], layer["stride"], layer["padding"]
+                channels,
+                layer["width"],
+                layer["kernel"],
+                layer["stride"],
+                layer["padding"],
+                layer["dilation"],
             )
             nn.init.orthogonal_(conv.weight, math.sqrt(2.0), generator=generator)
             assert conv.bias is not None

@@ -45,6 +45,8 @@ class Network(NamedTuple):
     """What the hidden layers are made of: see Blocks."""
     torso: Callable[[int, torch.Generator], tuple[nn.Module, int]] | None = None
     """Builds a plugin's layers, which replace the hidden layers."""
+    graph: Mapping[str, Any] | None = None
+    """Nodes on the parts of an observation (nets/layers.py), in place of all other layers."""
     head: Callable[[int, int, torch.Generator], nn.Module] | None = None
     """Builds a plugin's output layer; None: linear."""
     needs_torch: bool = False
@@ -138,7 +140,13 @@ def _listed(config: LearnerConfig, network: Network) -> Network:
     """The network with the layers that the config lists (`layers`)."""
     if config.policy not in BUILT_IN:
         raise ConfigError(f"layers: policy {config.policy} comes from a plugin; give one of them")
-    on_images, dense = split(config.layers or ())
+    assert config.layers is not None
+    if isinstance(config.layers, Mapping):
+        if network.input_dims:
+            raise ConfigError("layers: a graph has the layers of every part; remove input_dims")
+        stateful = any(needs_torch(node["layers"]) for node in config.layers.values())
+        return network._replace(hidden_dims=(), graph=config.layers, needs_torch=stateful)
+    on_images, dense = split(config.layers)
     if on_images and not network.cnns:
         raise ConfigError(
             f"layers: {on_images[0]['kind']} works on images, but {config.env_id} shows none"
@@ -149,7 +157,7 @@ def _listed(config: LearnerConfig, network: Network) -> Network:
     }
     torso = partial(dense_layers, dense)
     return network._replace(
-        hidden_dims=(), cnns=cnns, torso=torso, needs_torch=needs_torch(config.layers or ())
+        hidden_dims=(), cnns=cnns, torso=torso, needs_torch=needs_torch(config.layers)
     )
 
 

@@ -63,7 +63,8 @@ class QHead(nn.Module):
 
         self.advantage = stream(n_actions * n_outputs)
         self.value = stream(n_outputs) if dueling else None
-        self.noisy_layers = [m for m in self.modules() if isinstance(m, NoisyLinear)]
+        ends = nn.ModuleList([self.advantage, *([self.value] if self.value is not None else [])])
+        self.noisy_layers = [m for m in ends.modules() if isinstance(m, NoisyLinear)]
 
     def forward(self, x: Encoded, noise: Sequence[Tensor] = ()) -> Tensor:
         """Encoded observations -> outputs [B, A], or several for each action [B, A, K].

@@ -97,9 +97,14 @@ SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
         "shared": {"share_trunk": True},
         "dueling": {"dueling": True},
         "spectral": {"spectral_norm": True},
+        "shared encoder": {"share_encoder": True, "input_dims": [6]},
     },
     "layers": {
         "layer list": {"layers": [{"linear": 8}, "layer_norm", "silu", {"dropout": 0.1}]},
+        "stateful layers": {"layers": [{"noisy": 8}, {"batch_renorm": 4}, "relu"]},
+        "simba": {"block": "simba", "hidden_dims": [8]},
+        "rms norm": {"norm": "rms"},
+        "own input layers": {"input_dims": [6]},
     },
     "exploration": {
         "noisy": {"noisy": True},
@@ -181,6 +186,9 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("sil",), CORES),
     (("dqn",), CORES, (*HEADS, "her", "combined")),
     (("her",), (*SWITCHES["intrinsic"], *(place for place in PLACES if place != "goals"))),
+    (("simba",), ("image",)),
+    (("simba", "rms norm"), ("spectral",)),
+    (("crossq",), ("rms norm", "simba")),
     (REAL_ONLY, (*DISCRETE_PLACES, *MIXED_PLACES)),
 ]
 """Groups of names: one of each cannot be together in a config."""
