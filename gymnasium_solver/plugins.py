@@ -47,10 +47,15 @@ def register_env(name: str, **settings: Any) -> Callable[[T], T]:
     return add
 
 
+def is_module_name(name: str) -> bool:
+    """Whether a module can have this name."""
+    return re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*", name) is not None
+
+
 def import_plugins(names: Iterable[str]) -> None:
     """Import each module. ConfigError if one is missing or fails. A second import does nothing."""
     for name in names:
-        if not re.fullmatch(r"\w+(\.\w+)*", name):
+        if not is_module_name(name):
             raise ConfigError(f"plugins: {name!r} is not a module name; expected e.g. my_module")
         see_working_folder()
         try:

@@ -319,6 +319,16 @@ def check(args: Args) -> int:
     return 1 if problems else 0
 
 
+def _file_of(name: str) -> Path:
+    """The file of a config that is given by its name."""
+    from gymnasium_solver.config.find import find_configs
+
+    for entry in find_configs():
+        if name in (entry.name, entry.name.rpartition(":")[0], entry.env_id):
+            return entry.path
+    raise UsageError(f"there is no file, folder or config {name}")
+
+
 def _config_files(given: Sequence[str]) -> Iterator[Path]:
     """The files that are meant, each once."""
     from gymnasium_solver.config.find import SHIPPED, SUFFIXES, config_files
@@ -327,7 +337,7 @@ def _config_files(given: Sequence[str]) -> Iterator[Path]:
     seen = set()
     for path in [user_path(text) for text in given] or [default]:
         if not (is_folder(path) or is_file(path)):
-            raise UsageError(f"there is no file or folder {path}")
+            path = _file_of(str(path))
         if path.is_file() and path.suffix not in SUFFIXES:
             raise UsageError(f"{path}: config files end in {', '.join(SUFFIXES)}")
         for file in [path] if path.is_file() else config_files(path):

@@ -254,9 +254,10 @@ def _end(value: Any, unbounded: str) -> str:
 
 @verb("""
 baselines: What uniformly random actions score in each environment that has a config. Normalised
-scores start there: 0 is random, 1 is solved. --measure plays the episodes again.
+scores start there: 0 is random, 1 is solved. --measure plays the episodes again. Those of an
+environment without a config are played now.
 
-[PATTERN]            only environments whose id or suite contains this
+[PATTERN]            only environments whose id or suite contains this, or any other id
 --filter PATTERN     the same
 --measure            play the episodes now
 --episodes N=200     episodes
@@ -269,6 +270,7 @@ scores start there: 0 is random, 1 is solved. --measure plays the episodes again
 examples:
   gsolve baselines
   gsolve baselines cartpole --measure --episodes 200 --out random.json
+  gsolve baselines MiniGrid-Unlock-v0
 """)
 def baselines(args: Args) -> int:
     if args.out and not args.measure:
@@ -279,6 +281,8 @@ def baselines(args: Args) -> int:
     else:
         wanted = {entry.env_id for entry in find_configs(pattern)}
         records = [b for b in all_baselines() if pattern is None or b.env_id in wanted]
+        if not records and pattern is not None:  # an environment without a config
+            records, failed = _measure(args, pattern)
     code = 1 if failed or not records else 0
     if not records and not args.json:
         out.complain(f"no baseline matches '{pattern}'")
@@ -310,8 +314,10 @@ def _measure(args: Args, pattern: str | None) -> tuple[list[Baseline], int]:
         output_file(args.out, "the baselines", create_folder=True)  # before minutes of work
     said = out.make_console(stderr=True)
     names = list(games(find_configs(pattern)).values())
+    if not names and pattern is not None:
+        names = [f"{pattern}:random"]  # any id
     if not names:
-        raise UsageError(f"no config matches '{pattern}', see gsolve envs")
+        raise UsageError("there are no configs, see gsolve envs")
     job = {"episodes": args.episodes, "seconds": args.seconds, "seed": args.seed}
     rows, failed, n_stored = [], 0, 0
     timeout_s = 20 * args.seconds + 120  # one round is always played to its end

@@ -336,6 +336,10 @@ def yaml_values(pairs: Iterable[str], flag: str) -> dict[str, Any]:
     from gymnasium_solver.config.yaml_file import parse_value
 
     split = [key_value(pair, flag) for pair in pairs]
+    for key, value in split:
+        if value == "None":
+            quoted = "'\"None\"'"
+            raise UsageError(f"{flag} {key}=None: write {key}=null, or {key}={quoted} for the text")
     return {key: parse_value(value) for key, value in split}
 
 

@@ -140,6 +140,11 @@ class Config(
         self._notes = tuple(notes)
         return self
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the config was read."""
+        return self._notes
+
     def notices(self) -> list[str]:
         """What the user should know: how the config was read, and settings without effect."""
         return [*self._notes, *super().notices()]

@@ -36,8 +36,15 @@ NEEDS_MUJOCO_3 = {
     "gymnasium-robotics": ("gymnasium_robotics", "3.3.7"),
     "dm_control": ("dm_control", "3.17.0"),
 }
-# Packages that shipped configs need and no other error names: pip knows them by the same name.
-PACKAGES = ("minigrid",)
+_MISSING_ARGUMENTS = re.compile(r"__init__\(\) missing \d+ required \S+ arguments?: (.*)")
+_OLD_RESET = re.compile(
+    r"reset\(\) got an unexpected keyword argument '(seed|options)'|must inherit from the gymnasium"
+)
+OLD_GYM = (
+    "This is the API of the old Gym: reset(seed, options) returns (observation, info), step() "
+    "returns (observation, reward, terminated, truncated, info). Change the environment, or wrap "
+    "it with Shimmy (pip install shimmy)"
+)
 
 
 def env_bug(happened: str, error: BaseException) -> EnvError:
@@ -48,7 +55,9 @@ def env_bug(happened: str, error: BaseException) -> EnvError:
         lacks = f"{env_id}: the installed EnvPool does not bring its data file {lacking}"
         return MissingError(f"{lacks}. Choose another environment.")
     frames = own_frames(error)
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    at = frames[-1] if frames else None
+    is_frozen = at is None or at.filename.startswith("<frozen")  # of Python's own import
+    place = "" if at is None or is_frozen else f" ({at.filename}, line {at.lineno})"
     text = f"{happened} {one_line(error)}{place}{advice(error)}"
     if isinstance(error, ImportError | gymnasium.error.DependencyNotInstalled):
         return MissingError(text)
@@ -122,8 +131,14 @@ def advice(error: BaseException) -> str:
     """What is known to help against an exception; "" if nothing is."""
     if "display" in f"{type(error).__name__} {text_of(error)[:LONGEST_DETAILS]}".lower():
         return ". It needs a display: run it under xvfb-run; for pyglet set PYGLET_HEADLESS=1"
-    if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES:
-        return f". Install it: pip install {error.name}"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        package = error.name.partition(".")[0]
+        return f". If it is a package, install it: pip install {package.replace('_', '-')}"
+    if found := _MISSING_ARGUMENTS.search(text_of(error)[:LONGEST_DETAILS]):
+        names = re.findall(r"'(\w+)'", found[1])
+        return f". Give them: --env-kwargs {' '.join(f'{name}=VALUE' for name in names)}"
+    if isinstance(error, TypeError) and _OLD_RESET.search(text_of(error)[:LONGEST]):
+        return f". {OLD_GYM}"
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
     for package, problem in mujoco_conflicts().items():
         module = NEEDS_MUJOCO_3[package][0]

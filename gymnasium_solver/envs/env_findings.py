@@ -25,6 +25,7 @@ from gymnasium_solver.envs.random_steps import (
     STACKED,
     STILL,
     RandomPolicy,
+    RepeatedPairs,
     Rollout,
     as_numbers,
     record,
@@ -45,6 +46,7 @@ from gymnasium_solver.spaces.observations import (
 from gymnasium_solver.spaces.space_types import is_box
 
 SHORT = 5
+AMBIGUOUS = 0.2  # share of rewards that differ
 RARE = 0.01  # share of rewards that are not 0
 RAW_STEPS = 200
 WARM_UP_S, MEASURED_S = 0.05, 0.1
@@ -72,6 +74,7 @@ def examine(
         rollout = record(env, max(2, n_steps // N_ENVS))
         yield from observations(env.observation_space, rollout)
         yield rewards(rollout)
+        yield from memory(rollout)
         yield episodes(rollout, env.spec.max_episode_steps)
         yield repeats(env, rollout)
         has_reset_rows = bool(rollout.is_reset.any())
@@ -166,6 +169,24 @@ def rewards(rollout: Rollout) -> Finding:
     elif share < RARE:
         return Finding("reward", "advice", text, "rewards are rare: expect to need exploration")
     return Finding("reward", "ok", text)
+
+
+def memory(rollout: Rollout) -> Iterator[Finding]:
+    """Whether the same action at equal observations pays alike."""
+    pairs = RepeatedPairs()
+    seen = {name: part[:-1] for name, part in obs_arrays(rollout.obs)}
+    counts = ~rollout.is_reset[1:]
+    columns = [part[counts] for part in (*seen.values(), rollout.actions[1:])]
+    pairs.add(columns, rollout.reward[1:][counts])
+    share = pairs.ambiguous
+    if share is None:
+        return
+    text = f"the same action at equal observations gave another reward in {share:.0%} of the cases"
+    if share > AMBIGUOUS:
+        fix = "what pays depends on the past or on chance: --recurrent gru, or frame_stack: 4"
+        yield Finding("memory", "advice", text, fix)
+    else:
+        yield Finding("memory", "ok", text)
 
 
 def episodes(rollout: Rollout, limit: int | None) -> Finding:

@@ -353,6 +353,11 @@ def unknown_id(env_id: str) -> EnvError:
         return UnknownEnvError(
             f"Gymnasium has no {env_id!r}, EnvPool has. Use vectorization_mode auto or envpool."
         )
+    module, colon, _ = env_id.rpartition(":")
+    if colon:
+        from gymnasium_solver.envs.modules import ids_of_module
+
+        return UnknownEnvError(f"Unknown environment {env_id!r}: {ids_of_module(module)}.")
     hint = ask(near_games(env_id)) or did_you_mean(env_id, known, n=5, cutoff=0.6)
     hint = hint or "No registered id is like it."
     return UnknownEnvError(

@@ -106,6 +106,7 @@ ROWS = 100
 LARGE_OBS, SMALL_OBS, UNEVEN_OBS = 10.0, 0.15, 100.0  # size, deviation, ratio of deviations
 LARGE_REWARD, LARGE_RETURN = 10.0, 200.0
 STILL = 1e-4  # deviation of a number that hardly changes; the normaliser does not raise it to 1
+MOST_PAIR_BYTES, FEWEST_REPEATED = 1024, 50  # of RepeatedPairs
 N_ENVS = 4
 SEED = 1
 STACKED = ("obs", "reward", "terminated", "truncated", "is_over", "is_reset")
@@ -119,6 +120,7 @@ class Rollout:
     """Observations [N, ...], or such arrays by name."""
     obs: Any
     """[T, N, ...], or such arrays by name."""
+    actions: np.ndarray
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
@@ -134,12 +136,13 @@ def record(env: VectorEnv, n_steps: int, seed: int = SEED, action_seed: int = SE
     """Random steps from a reset, kept whole."""
     policy = RandomPolicy(env.action_space, env.n_envs, action_seed)
     first_obs = env.reset(seed)
-    steps = []
+    steps, actions = [], []
     lengths: list[int] = []
     returns: list[float] = []
     ends: list[str] = []
     for _ in range(n_steps):
-        step = env.step(policy.act(env.action_mask))
+        actions.append(policy.act(env.action_mask))
+        step = env.step(actions[-1])
         steps.append(step)
         for row in np.flatnonzero(step.is_over):
             both = step.terminated[row] and step.truncated[row]
@@ -147,7 +150,35 @@ def record(env: VectorEnv, n_steps: int, seed: int = SEED, action_seed: int = SE
             lengths.append(int(step.episode_length[row]))
             returns.append(float(step.episode_return[row]))
     stacked = {name: _stacked([getattr(step, name) for step in steps]) for name in STACKED}
+    stacked["actions"] = np.stack(actions)
     return Rollout(first_obs, lengths=lengths, returns=returns, ends=ends, **stacked)
+
+
+class RepeatedPairs:
+    """Counts how often the same action at an equal observation gives another reward than before:
+    a sign that what pays depends on what was seen earlier, or on chance."""
+
+    def __init__(self) -> None:
+        self._reward: dict[bytes, float] = {}
+        self._n_seen = self._n_different = 0
+
+    def add(self, columns: list[np.ndarray], rewards: np.ndarray) -> None:
+        """`columns`: the parts of the observations and the actions, [n, ...] each."""
+        flat = [column.reshape(len(rewards), -1) for column in columns]
+        if sum(column[:1].nbytes for column in flat) > MOST_PAIR_BYTES:
+            return  # images: equal ones are rare
+        rows = zip(*([row.tobytes() for row in column] for column in flat), strict=True)
+        for parts, reward in zip(rows, rewards.tolist(), strict=True):
+            key = b"".join(parts)
+            before = self._reward.setdefault(key, reward)
+            self._n_different += abs(before - reward) > 1e-6 * (1.0 + abs(before))
+        self._n_seen += len(rewards)
+
+    @property
+    def ambiguous(self) -> float | None:
+        """Their share; None if too few pairs are repeated."""
+        n_repeated = self._n_seen - len(self._reward)
+        return None if n_repeated < FEWEST_REPEATED else self._n_different / n_repeated
 
 
 def _stacked(rows: list[Any]) -> Any:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.envs.random_steps import RepeatedPairs
 from gymnasium_solver.spaces.actions import ActionKind, action_histogram
 from gymnasium_solver.spaces.observations import Space, obs_arrays, part_spaces
 from gymnasium_solver.training.activity import Activity
@@ -174,6 +175,7 @@ class RolloutDetails:
         self._actions: list[np.ndarray] = []
         self._rewards: list[np.ndarray] = []
         self._legal: list[float] = []
+        self._pairs = RepeatedPairs()
 
     def add(self, rollout: Rollout) -> None:
         valid = np.flatnonzero(rollout.valid)
@@ -182,6 +184,8 @@ class RolloutDetails:
         if rollout.mask is not None:
             self._legal.append(float(rollout.mask[:-1].mean()))
         rows = valid[:: max(1, -(-len(valid) // self.rows_each))]
+        parts = [_flat(part)[rows] for _, part in obs_arrays(rollout.obs)]
+        self._pairs.add([*parts, _flat(rollout.actions)[rows]], rollout.reward.reshape(-1)[rows])
         for name, part in obs_arrays(rollout.obs):
             self._obs[name].append(_flat(part)[rows])
 
@@ -191,6 +195,8 @@ class RolloutDetails:
             return {}
         found = _mean_std("roll/reward", rewards)
         found |= {"roll/reward/min": float(rewards.min()), "roll/reward/max": float(rewards.max())}
+        if (ambiguous := self._pairs.ambiguous) is not None:
+            found["roll/reward/ambiguous"] = ambiguous
         found |= _mean_std("roll/actions", actions)
         if self._legal:
             found["roll/actions/legal"] = sum(self._legal) / len(self._legal)

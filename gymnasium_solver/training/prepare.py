@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.algos import ALGOS, algo_ids
+from gymnasium_solver.algos import algo_ids
 from gymnasium_solver.config.blocks import EnvFields
 from gymnasium_solver.config.code import accept, code_named, distrust, named_plugins, untrusted
 from gymnasium_solver.config.find import (
     DEFAULT_ALGO,
     SHIPPED,
     SUFFIXES,
+    ConfigEntry,
     config_files,
     config_folders,
     find_configs,
@@ -44,14 +45,15 @@ from gymnasium_solver.errors import (
     UnknownEnvError,
     missing_training,
 )
-from gymnasium_solver.plugins import import_plugins, see_working_folder
+from gymnasium_solver.plugins import import_plugins, is_module_name, see_working_folder
 from gymnasium_solver.registry import config_class, observers
 from gymnasium_solver.runs.alerts.judge import check_muted
 from gymnasium_solver.runs.machine import is_made_here
 from gymnasium_solver.runs.run import Run, is_run
 
 UNTUNED = ("bc", "random")
-"""Algorithms that train on every environment without a variant in its config file."""
+"""Algorithms that have nothing to tune."""
+MOST_TUNED = 4  # configs that a note names
 
 
 def load_config(
@@ -233,40 +235,73 @@ def _load_unlisted(
         raise not_found
     entries = find_configs()
     algo_id = overrides.get("algo_id", variant)
+    wanted = f"{target}:{variant}" if variant else target
+    for entry in entries:
+        if entry.name.lower() == wanted.lower() and entry.name != wanted:
+            return load_config(entry.name, overrides=overrides)
     head, _, tail = target.rpartition(":")
-    if algo_id is None and head and tail in algo_ids():
-        target, algo_id = head, tail
-        listed = algo_id in ALGOS and any(entry.env_id == target for entry in entries)
-        if listed and algo_id not in UNTUNED:
-            raise not_found  # the variants are known, and this is not one of them
+    if algo_id is None and head and tail.lower() in algo_ids():
+        target, algo_id = head, tail.lower()
     for entry in entries:
         if (entry.env_id, entry.variant) == (target, algo_id):
             return load_config(target, entry.variant, overrides=overrides)
     if algo_id is None:
-        if not re.search(r"-v\d+$", target) or " variant" in str(not_found):
+        if " variant" in str(not_found) or not _may_be_id(target, not_found):
             raise not_found  # no id, or the id of a config
         algo_id = DEFAULT_ALGO
     with _named(f"{target}:{algo_id} (no config)"):
-        given = {"env_id": target, "algo_id": algo_id, **_env_lines(target, str(algo_id))}
+        given = {"env_id": target, "algo_id": algo_id, **_env_lines(target)}
         fields = apply_overrides(given, _by_name(overrides, given, overrides))
         build_config(fields)  # report errors in the fields before errors of the environment
         from gymnasium_solver.envs.defaults import default_fields  # imports Gymnasium
 
+        tuned = _tuned(target, entries)
         try:
             chosen = default_fields(target, str(algo_id), fields)
         except UnknownEnvError as error:
-            raise ConfigError(f"{not_found}; nor is it an environment: {error}") from error
+            start = "" if ":" in target else f"{not_found}; nor is it an environment: "
+            raise ConfigError(f"{start}{error}{tuned}") from error
+        except EnvError as error:
+            error.args = (f"{error}{tuned}",)
+            raise
         names = {"project_id": target.replace("/", "-").replace(":", "-"), "variant": algo_id}
         known = config_class(str(algo_id)).model_fields
         chosen = {name: value for name, value in chosen.items() if name in known}
-        return build_config(layered({**names, **chosen}, fields))
+        config = build_config(layered({**names, **chosen}, fields))
+        if not tuned or algo_id in UNTUNED:
+            return config
+        note = f"{target}:{algo_id} has no config, its fields are defaults.{tuned}"
+        return config.with_notes([*config.notes, note])
 
 
-def _env_lines(env_id: str, algo_id: str) -> dict[str, Any]:
-    """For an algorithm that needs no config of its own: what the config file of an environment says
-    about the environment, in the lines that its variants share."""
-    if algo_id not in UNTUNED:
-        return {}
+def _may_be_id(target: str, not_found: ConfigError) -> bool:
+    """Whether a name without a config can be that of an environment: `Name-v0`, `module:Name`, or
+    one that a plugin has registered. ConfigError for a module that is given without an id."""
+    if re.search(r"-v\d+$", target):
+        return True
+    module, colon, _ = target.rpartition(":")
+    if colon:
+        return is_module_name(module)
+    from gymnasium_solver.envs.modules import ids_of_module, is_module
+
+    see_working_folder()
+    if target.endswith(".py") or is_module(target):
+        raise ConfigError(ids_of_module(target)) from not_found
+    import gymnasium
+
+    return target in gymnasium.registry
+
+
+def _tuned(env_id: str, entries: Iterable[ConfigEntry]) -> str:
+    """A sentence about the configs of this environment, also in another version; "" for none."""
+    name = re.sub(r"-v\d+$", "", env_id)
+    same = [entry.name for entry in entries if re.sub(r"-v\d+$", "", entry.env_id) == name]
+    return f" Tuned: {', '.join(same[:MOST_TUNED])}" if same else ""
+
+
+def _env_lines(env_id: str) -> dict[str, Any]:
+    """What the config file of an environment says about the environment, in the lines that its
+    variants share, for an algorithm that has no variant there."""
     files = [file for root in config_folders() for file in config_files(root)]
     for path in (file for file in files if file.stem == env_id.replace("/", "-")):
         base = read_config_file(path).base

@@ -154,12 +154,17 @@ def test_bad_paths(capsys: pytest.CaptureFixture[str]) -> None:
     Path("notes.txt").write_text("x")
     Path("empty").mkdir()
     for path, message in (
-        ("nowhere", "there is no file or folder nowhere"),
+        ("nowhere", "there is no file, folder or config nowhere"),
         ("notes.txt", "config files end in .yaml"),
         ("empty", "no config files in empty"),
     ):
         assert main(["check", path]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_a_config_is_checked_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "CartPole-v1:ppo"]) == 0
+    assert "in 1 file: no problems" in capsys.readouterr().out
 
 
 def test_the_shipped_configs_are_checked_without_a_folder_of_ones_own(capsys: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.spec import UNLIMITED_STEPS
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.training.prepare import build_config, load_config
@@ -87,6 +88,84 @@ def test_an_algorithm_finds_the_variant_named_after_it() -> None:
     assert load_config("CartPole-v1", overrides={"algo_id": "dqn"}) == load_config(
         "CartPole-v1:dqn"
     )
+
+
+def test_an_algorithm_without_a_variant_gets_its_defaults() -> None:
+    config = load_config("Taxi-v3:a2c")
+    assert (config.env_id, config.algo_id, config.variant) == ("Taxi-v3", "a2c", "a2c")
+    assert any("Tuned: Taxi-v3:" in note for note in config.notices())
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1:PPO", "cartpole-V1:Ppo", "CartPole-v1:PPO_Zoo"])
+def test_letters_of_any_case_name_a_config(name: str) -> None:
+    assert load_config(name) == load_config(f"CartPole-v1:{name.rpartition(':')[2].lower()}")
+
+
+def test_an_old_id_is_told_which_one_is_tuned() -> None:
+    notes = load_config("LunarLander-v2").notices()
+    assert any("LunarLander-v3:ppo" in note for note in notes)
+    with pytest.raises(GsolveError, match=r"Tuned: HalfCheetah-v5:"):
+        load_config("HalfCheetah-v2")
+
+
+MODULE = """
+import gymnasium
+
+class Sized(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, size):
+        self.size = size
+
+class Old(gymnasium.Env):
+    observation_space = action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self):
+        return 0
+
+gymnasium.register("UnlistedSized", Sized, max_episode_steps=9)
+gymnasium.register("UnlistedOld-v0", Old, max_episode_steps=9)
+"""
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "unlisted_own.py").write_text(MODULE)
+    (tmp_path / "unlisted_agents.py").write_text("def parallel_env(): ...")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("own_module")
+def test_ids_without_a_version() -> None:
+    config = load_config("unlisted_own:UnlistedSized", overrides={"env_kwargs": {"size": 3}})
+    assert config.env_id == "unlisted_own:UnlistedSized"
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("unlisted_own", "it registers unlisted_own:UnlistedOld-v0, unlisted_own:UnlistedSized"),
+        ("./unlisted_own.py", "it registers unlisted_own:UnlistedOld-v0, unlisted_own:Unl"),
+        ("unlisted_own:Other-v0", "it registers unlisted_own:UnlistedOld-v0, unlisted_own:Unl"),
+        ("unlisted_own:UnlistedSized", "--env-kwargs size=VALUE"),
+        ("unlisted_agents", "several agents"),
+        ("no_such_package_x:Env-v0", "pip install no-such-package-x"),
+    ],
+)
+def test_what_is_meant_by_a_module_is_told(target: str, message: str) -> None:
+    with pytest.raises(GsolveError) as told:
+        load_config(target)
+    assert message in str(told.value)
+    assert "frozen" not in str(told.value)
+
+
+@pytest.mark.usefixtures("own_module")
+def test_the_old_gym_is_named() -> None:
+    env = make_vector_env("unlisted_own:UnlistedOld-v0", 1)
+    with pytest.raises(GsolveError, match="the API of the old Gym"):
+        env.reset(1)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.envs import env_bugs
 from gymnasium_solver.envs.env_findings import Finding, all_findings, examine, raw_findings
 from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.random_steps import RepeatedPairs
 from gymnasium_solver.errors import EnvError, MissingError, details_of
 from tests.envs.faulty import FAULTY, Faulty
 
@@ -466,3 +467,16 @@ def test_bad_words_are_told(capsys: Any) -> None:
     assert captured.out == ""
     assert main(["doctor", "env", "CartPole-v1", "--env-kwargs", "oops"]) == 2
     assert main(["doctor", "env", "CartPole-v1", "--steps", "1"]) == 2
+
+
+def test_rewards_that_depend_on_the_past_are_found() -> None:
+    pairs = RepeatedPairs()
+    obs, actions = np.zeros((400, 1)), np.zeros(400, np.int64)
+    pairs.add([obs, actions], np.tile([0.0, 1.0], 200))
+    assert pairs.ambiguous == pytest.approx(0.5, abs=0.01)
+    plain = RepeatedPairs()
+    plain.add([np.arange(400) % 4, actions], np.arange(400.0) % 4)
+    assert plain.ambiguous == 0
+    new = RepeatedPairs()
+    new.add([np.arange(400.0), actions], np.zeros(400))
+    assert new.ambiguous is None, "nothing is repeated"

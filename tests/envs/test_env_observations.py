@@ -13,7 +13,13 @@ from gymnasium_solver.envs.engines.envpool import pool_twin
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.suites.buttons import ActionSet
-from gymnasium_solver.envs.suites.minigrid import COLOURS, THINGS, VERBS, encode_mission
+from gymnasium_solver.envs.suites.minigrid import (
+    COLOURS,
+    THINGS,
+    VERBS,
+    encode_mission,
+    is_mission,
+)
 from gymnasium_solver.envs.wrappers.frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.spaces.observations import flatten_space, part_spaces
@@ -96,6 +102,17 @@ def test_minigrid_view_is_one_hot_in_every_cell():
             view[..., low:high].argmax(axis=-1), cells.reshape(8, 49, 3)[..., part]
         )
     assert (vector[:, 1029:1033].sum(axis=1) == 1).all()
+
+
+def test_missions_of_babyai_are_read_too():
+    """The package gives BabyAI a class of its own, derived from that of MiniGrid."""
+    mission = type(
+        "MissionSpace", (gymnasium.spaces.Text,), {"__module__": "minigrid.core.mission"}
+    )
+    babyai = type("BabyAIMissionSpace", (mission,), {"__module__": "minigrid.envs.babyai"})
+    assert is_mission(mission(9))
+    assert is_mission(babyai(9))
+    assert not is_mission(gymnasium.spaces.Text(9))
 
 
 def test_missions_tell_verbs_and_things_in_order():

@@ -54,7 +54,16 @@ ILL: dict[str, tuple[Change, dict[str, Any]]] = {
         always({f"roll/ep_rew/{which}": 0.0 for which in ("mean", "best", "min", "max")}),
         {},
     ),
-    "all_truncated": (lambda e, s: stuck() | {"train/roll/ep_truncated": 1.0}, {}),
+    "all_truncated": (
+        lambda e, s: stuck() | {"train/roll/ep_rew/min": 21.0, "train/roll/ep_rew/max": 21.0}
+        | {"train/roll/ep_truncated": 1.0},
+        {},
+    ),
+    "memory_needed": (
+        lambda e, s: stuck()
+        | {"train/plateau/env_steps": 256 * e, "train/roll/reward/ambiguous": 0.5},
+        {},
+    ),
     "eval_below_train": (
         lambda e, s: {"val/roll/ep_rew/mean": 30.0} if e % 10 == 0 else {},
         {},
@@ -304,3 +313,22 @@ def test_a_run_of_an_earlier_version_is_judged_by_what_it_logged() -> None:
         judge.see(row)
     assert {"dead_units", "observations_outside", "reward_stalled"} <= set(judge.not_judged)
     assert len(old) == N_EPOCHS
+
+
+def test_a_task_of_fixed_length_is_not_all_truncated() -> None:
+    """Its returns differ: it pays on the way, and its end is no goal."""
+    assert "all_truncated" not in raised(
+        rows(lambda e, s: stuck() | {"train/roll/ep_truncated": 1.0})
+    )
+
+
+@pytest.mark.parametrize("name", ["no_signal", "dead_units", "explained_variance_negative"])
+def test_a_perfect_policy_raises_no_alert(name: str) -> None:
+    change, facts = ILL[name]
+    perfect = {"train/roll/ep_rew/mean": 500.0, "train/roll/ep_rew/best": 500.0}
+    assert name not in raised(rows(lambda e, s: change(e, s) | perfect), **facts)
+
+
+def test_memory_is_not_named_to_a_policy_that_has_it() -> None:
+    change, _ = ILL["memory_needed"]
+    assert "memory_needed" not in raised(rows(change), config={"recurrent": "gru"})

@@ -25,7 +25,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from gymnasium_solver.envs.engines.cartpole import compile_single
-from gymnasium_solver.envs.env_bugs import env_bug, one_line, own_frames, text_of
+from gymnasium_solver.envs.env_bugs import OLD_GYM, env_bug, one_line, own_frames, text_of
 from gymnasium_solver.envs.suites.minigrid import MISSION_SPACE, encode_mission, is_mission
 from gymnasium_solver.envs.vector import Info, RawStep
 from gymnasium_solver.errors import EnvError
@@ -77,7 +77,8 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         except (Exception, SystemExit) as error:
             raise self.raised("reset()", error) from error
         if not isinstance(answer, tuple) or len(answer) != 2:
-            raise self._wrong(f"reset() returned {count_of(answer)}, expected {VALUES['reset()']}")
+            got = f"reset() returned {count_of(answer)}, expected {VALUES['reset()']}"
+            raise self._wrong(f"{got}. {OLD_GYM}")
         return self.checked(answer[0]), self.checked_info(answer[1])
 
     def step(self, action: Any) -> Answer:
@@ -88,7 +89,9 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         except (Exception, SystemExit) as error:
             raise self.raised("step()", error) from error
         if not isinstance(answer, tuple) or len(answer) != 5:
-            raise self._wrong(f"step() returned {count_of(answer)}, expected {VALUES['step()']}")
+            got = f"step() returned {count_of(answer)}, expected {VALUES['step()']}"
+            is_old = isinstance(answer, tuple) and len(answer) == 4
+            raise self._wrong(f"{got}. {OLD_GYM}" if is_old else got)
         seen, reward, terminated, truncated, info = answer
         number = reward_number(reward)
         if number is None:

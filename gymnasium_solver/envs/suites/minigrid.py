@@ -40,7 +40,10 @@ _VERB = re.compile(rf"\b({'|'.join(VERBS)})\b")
 
 def is_mission(space: Any) -> bool:
     """Whether a space is the `minigrid` package's text of missions."""
-    return type(space).__name__ == "MissionSpace" and type(space).__module__.startswith("minigrid")
+    return any(  # BabyAI derives a class of its own
+        kind.__name__ == "MissionSpace" and kind.__module__.startswith("minigrid")
+        for kind in type(space).__mro__
+    )
 
 
 def minigrid_view(

@@ -157,7 +157,7 @@ def reward_stalled(h: History, score: float, since: float, best: float) -> Seen:
     Means: The policy is stuck: too little exploration, a learning rate that is too low or too
     high, or a reward that is too sparse.
     Try: {h.more_exploration}; or another policy_lr, or normalize_obs: rolling and
-    normalize_reward: true"""
+    normalize_reward: true; {h.again} --recurrent gru if the task needs memory"""
     total, target = h.total_steps, h.settings.target
     if not total:
         return None
@@ -168,6 +168,22 @@ def reward_stalled(h: History, score: float, since: float, best: float) -> Seen:
         f"no better mean return than {h.best_score:,.4g} for {since:,.0f} env steps, "
         f"{since / total:.0%} of the budget{good}"
     )
+
+
+@rule("train/roll/reward/ambiguous", "train/plateau/env_steps", rows=2)
+def memory_needed(h: History, ambiguous: float, since: float) -> Seen:
+    """When: the same action at equal observations gave different rewards in more than a fifth of
+    the cases, and there was no new best mean return for 30 % of the budget
+    Means: What pays depends on what was seen before, and the policy has no memory; or it depends on
+    chance.
+    Try: {h.again} --recurrent gru; or frame_stack: 4"""
+    config = h.settings.config
+    if not h.total_steps or config.get("recurrent") or config.get("frame_stack"):
+        return None
+    if h.seems_solved or since < 0.3 * h.total_steps:
+        return False
+    text = f"the same action at equal observations gave different rewards in {ambiguous:.0%} of"
+    return ambiguous > 0.2 and f"{text} the cases"
 
 
 @rule(SCORE, BEST, rows=10, share=0.1)
@@ -199,13 +215,16 @@ def constant_return(h: History, score: float, n_episodes: float) -> Seen:
 
 @rule(LENGTH, CUT, EPISODES, rows=3, warm_up=0.2)
 def all_truncated(h: History, length: float, cut: float, n_episodes: float) -> Seen:
-    """When: all episodes so far, at least 100, were truncated, and the return does not rise
+    """When: all episodes so far, at least 100, were truncated, and their returns are all alike
     Means: The agent never reaches an end of the task within the time limit.
     Try: a longer time limit (max_episode_steps), more exploration, or a shaped reward
     (env_wrappers)"""
     if n_episodes < LEAST_EPISODES:
         return None
     text = f"all {n_episodes:,.0f} episodes so far were truncated, after {length:,.0f} steps"
+    low, high = h.value("train/roll/ep_rew/min"), h.value("train/roll/ep_rew/max")
+    if low is None or high is None or high - low > 1e-6 * (1.0 + abs(low)):
+        return False  # a task of fixed length, which pays on the way
     return not (h.ever_terminated or h.has_improved or h.is_good) and text
 
 
@@ -379,7 +398,11 @@ def explained_variance_negative(h: History, explained: float) -> Seen:
     Try: {h.again} --normalize-reward; or a lower policy_lr, or share_trunk: false"""
     if (recent := h.recent(EXPLAINED)) is None:
         return None
-    return recent < -0.05 and f"explained variance {recent:.2f}, median of 10 updates"
+    return (
+        recent < -0.05
+        and not h.is_good
+        and f"explained variance {recent:.2f}, median of 10 updates"
+    )
 
 
 @rule(EXPLAINED, any_row=True, rows=3)
@@ -389,6 +412,8 @@ def no_signal(h: History) -> Seen:
     Try: check the reward (gsolve doctor env ID) and gamma; {h.again} --gamma 0.99"""
     if EXPLAINED not in h.row:
         return None
+    if h.is_good:
+        return False  # a perfect policy: all returns are the same
     if h.row[EXPLAINED] is None:  # the fraction of no variance
         return "the returns that the critic learns do not vary"
     size = 1.0 + abs(h.value("train/roll/return/mean") or 0.0)
@@ -483,7 +508,7 @@ def dead_units(h: History, dead: float, worst: float) -> Seen:
     Try: a lower policy_lr; normalize_obs: rolling; activation: tanh or silu instead of relu;
     norm: layer"""
     text = f"{dead:.0%} of the hidden units are dead, {worst:.0%} in the worst layer"
-    return (dead > 0.65 or worst >= 0.9) and text
+    return (dead > 0.65 or worst >= 0.9) and not h.is_good and text
 
 
 @rule("train/roll/obs/outside", rows=2)
