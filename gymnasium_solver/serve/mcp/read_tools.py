@@ -77,6 +77,7 @@ VITAL = (
     "train/sys/timing/fps",
 )
 EVALUATION = ("stage", "env_steps", "mean", "std", "stderr", "min", "max", "episodes", "success")
+SCORE = ("mean", "stderr", "std", "min", "max", "length_mean", "episodes", "success")
 ORIGIN = ("created_at", "command", "versions", "git", "machine", "resumed", "engine", "device")
 
 
@@ -383,7 +384,10 @@ def evaluate(
     words += ["--episodes", str(episodes), "--seed", str(_seed(seed))]
     kwargs = allowed.checked_overrides({"env_kwargs": env_kwargs}, desk.root)["env_kwargs"]
     words += as_flags(allowed.yaml_texts({f"env_kwargs.{k}": v for k, v in kwargs.items()}))
-    return desk.told(local.gsolve(*words), "eval", seconds)
+    told = desk.told(local.gsolve(*words), "eval", seconds)
+    for name, result in told.get("scores", {}).items():
+        told["scores"][name] = {n: result[n] for n in SCORE if result.get(n) is not None}
+    return told
 
 
 def open_ui(desk: AgentDesk, run: str = "") -> Answer:

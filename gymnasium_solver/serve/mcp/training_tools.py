@@ -50,6 +50,8 @@ MOST_CONFIGS = 20
 TRACKERS = ("csv", "tensorboard", "wandb", "trackio", "none")
 SENDING = {"wandb", "trackio"}
 ID = "id"  # file of a job: the experiment that it coordinates
+RESULT = ("winner", "params", "is_own", "verdict")
+FINAL = ("trial", "own", "value", "score", "interval", "scores", "solved", "seeds")
 TRIAL = ("number", "value", "state", "own", "params", "env_steps", "reason")
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
@@ -225,11 +227,16 @@ def _at_group(desk: AgentDesk, name: str) -> Look:
     found = view(name, desk.root)
     told = {n: found.summary()[n] for n in ("id", "status", "done", "trials", "metric", "best")}
     told["trials_done"] = told.pop("done")
+    final = _summaries(map(Run, found.sweep.path.glob("final/*/*")))
+    if final:
+        told["final_runs_done"] = sum(run.status in ENDED for run in final)
     if found.result:
         told |= {n: found.result.get(n) for n in ("winner", "params", "verdict")}
     steps = sum(int(trial.attrs.get("env_steps") or 0) for trial in found.trials)
+    steps += sum(run.env_steps for run in final)
+    n_results = told["trials_done"] + told.get("final_runs_done", 0)
     has_ended = not is_running and found.status != "running"
-    return Look(has_ended, steps, told["trials_done"], told | {"env_steps": steps})
+    return Look(has_ended, steps, n_results, told | {"env_steps": steps})
 
 
 def edit_run(
@@ -371,7 +378,11 @@ def get_experiment(desk: AgentDesk, id: str = "", limit: Limit = 20) -> Answer:
     is_running = _is_running(desk, name)
     if is_sweep(sweeps_root(desk.root) / name):
         shown = view(name, desk.root).to_dict()
+        del shown["path"]
         best = [{n: trial.get(n) for n in TRIAL} for trial in shown.pop("rows", [])[:limit]]
+        if result := shown["result"]:
+            final = [{n: row.get(n) for n in FINAL} for row in result.get("final") or []]
+            shown["result"] = {n: result.get(n) for n in RESULT} | {"final": final}
         about = f"{name}/trials/{'0' * 4}/seed0 is the run of trial 0; final/ has the final's"
         return shown | {"running": is_running, "best_trials": best, "runs": about}
     members, told = _members(desk, name)
