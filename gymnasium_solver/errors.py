@@ -54,6 +54,10 @@ class DivergedError(GsolveError):
     """Training produced a value that is not finite."""
 
 
+class EnvValueError(DivergedError):
+    """An environment returned a value that is not finite: not the learner's fault."""
+
+
 TRAINING_PACKAGES = ("torch", "gymnasium", "envpool", "threadpoolctl", "greenlet")
 """What the extra `train` brings. Reading, comparing, tracking and serving work without it."""
 

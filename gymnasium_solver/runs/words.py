@@ -24,6 +24,8 @@ STOPPED = {
     "diverged": "a value was not finite",
     "error": "an error ended it",
 }
+OF_THE_ENV = "from the environment"
+"""Detail of `diverged`: the environment returned the value that was not finite."""
 MOST_DECIMALS = 6
 # Greedy and sampled actions disagree if their means differ by more than both of these: standard
 # errors, and a share of the range of returns and of the scores themselves.
@@ -171,6 +173,8 @@ def resume_command(run: RunSummary, runs_dir: str | None = None) -> str:
     if is_python_env(run.env_id):
         return f'python: gs.resume("{run.id}", env=...)'
     command = f"gsolve train --resume {run.id}{runs_dir_flag(runs_dir)}"
+    if run.stop_reason == "diverged" and run.stop_detail == OF_THE_ENV:
+        return f"{command}  # once the environment is mended; from its last checkpoint"
     if run.stop_reason == "diverged":
         return f"{command} --policy-lr LOWER  # from the last good weights"
     if run.status in ("interrupted", "failed", "killed"):

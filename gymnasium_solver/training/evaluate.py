@@ -43,7 +43,7 @@ from gymnasium_solver.envs.spec import (
     task_sizes,
 )
 from gymnasium_solver.envs.vector import SUCCEEDED, VectorEnv
-from gymnasium_solver.errors import ConfigError, DivergedError, EnvError, GsolveError
+from gymnasium_solver.errors import ConfigError, EnvError, EnvValueError, GsolveError
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
@@ -135,9 +135,9 @@ def own_stream(policy: Policy, seed: int) -> Iterator[None]:
 def _check_returns(returns: np.ndarray, env: VectorEnv) -> None:
     wrong = returns[~np.isfinite(returns)]
     if len(wrong):
-        raise DivergedError(
+        raise EnvValueError(
             f"{env.spec.env_id}: the return of an episode is {wrong[0]}, so the policy has no "
-            f"score. {ENV_ADVICE}"
+            f"score. {ENV_ADVICE}."
         )
 
 

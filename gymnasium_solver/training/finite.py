@@ -12,13 +12,10 @@ import numpy as np
 import torch
 
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import DivergedError
+from gymnasium_solver.errors import DivergedError, EnvValueError
 from gymnasium_solver.spaces.observations import obs_arrays
 
-ENV_ADVICE = (
-    "The environment or a wrapper produced it: check its physics, divisions and logarithms; "
-    "`env_wrappers: [{id: RewardClip, ...}]` bounds a reward that explodes."
-)
+ENV_ADVICE = "The environment or a wrapper produced it: check its physics, divisions and logarithms"
 LEARNER_ADVICE = (
     "Lower policy_lr or max_grad_norm, or turn on normalize_obs / normalize_reward; then resume "
     "from the last good state."
@@ -37,10 +34,18 @@ def check_rollout(rollout: Rollout, env_id: str) -> None:
         bad = np.argwhere(~np.isfinite(values))
         row, env = int(bad[0][0]), int(bad[0][1])
         shown = np.array2string(np.asarray(values[row, env]), threshold=12)
-        raise DivergedError(
+        raise EnvValueError(
             f"{env_id}: {len(bad)} value(s) of the {name} are not finite; the first is in env "
-            f"{env} at row {row} of the rollout: {shown}. {ENV_ADVICE}"
+            f"{env} at row {row} of the rollout: {shown}. {ENV_ADVICE}{_bound(name, values)}."
         )
+
+
+def _bound(name: str, values: np.ndarray) -> str:
+    """The wrapper that helps against values that explode. None repairs a NaN."""
+    if np.isnan(values).any():
+        return ""
+    wrapper, what = ("RewardClip", "a reward") if name == "reward" else ("ObservationClip", "them")
+    return f"; `env_wrappers: [{{id: {wrapper}, ...}}]` bounds {what} that should stay finite"
 
 
 def check_weights(weights: Sequence[torch.Tensor]) -> None:

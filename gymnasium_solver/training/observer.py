@@ -321,9 +321,9 @@ class Alerts:
         for row in rows:
             self._tell(self._ask(Judge.see, row))
 
-    def diverged(self, text: str, env_steps: int) -> None:
+    def diverged(self, text: str, env_steps: int, of_env: bool) -> None:
         self.catch_up()
-        self._tell(self._ask(Judge.see_divergence, text, env_steps))
+        self._tell(self._ask(Judge.see_divergence, text, env_steps, of_env))
 
     def _ask(self, question: Callable[..., list[Alert]], *given: Any) -> list[Alert]:
         if self.judge is None:

@@ -24,10 +24,17 @@ from gymnasium_solver.errors import (
     ConfigError,
     DivergedError,
     EnvError,
+    EnvValueError,
     WriteError,
     details_of,
 )
-from gymnasium_solver.runs.checkpoint import LoadedCheckpoint, prune, save_checkpoint
+from gymnasium_solver.runs.checkpoint import (
+    LAST,
+    LoadedCheckpoint,
+    pointer_env_steps,
+    prune,
+    save_checkpoint,
+)
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.segments import (
     Segment,
@@ -39,6 +46,7 @@ from gymnasium_solver.runs.segments import (
     prune_segments,
     referenced,
 )
+from gymnasium_solver.runs.words import OF_THE_ENV
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.timing import Timer
@@ -193,8 +201,14 @@ class Trainer:
 
     # -- checkpoints ------------------------------------------------------------------------
 
-    def save(self, kind: str, result: EvalResult | None = None, with_env: bool = True) -> None:
-        """Write a checkpoint: periodic, best or last."""
+    def save(
+        self,
+        kind: str,
+        result: EvalResult | None = None,
+        with_env: bool = True,
+        is_last: bool = True,
+    ) -> None:
+        """Write a checkpoint: periodic, best or last. `is_last`: a resume begins there."""
         p, directory = self.progress, self.run.checkpoints_dir
         if self.alerts is not None:
             self.alerts.catch_up()
@@ -207,7 +221,9 @@ class Trainer:
             self.replay_log = self.replay_log or ReplayLog(self.run.path / REPLAY)
             tensors["replay"], state["replay"] = self.replay_log.save(self.agent.memory)
         scores = {} if result is None else {"score": result.mean, "eval": result.to_dict()}
-        path = save_checkpoint(directory, p.env_steps, tensors, state, scores, best=kind == "best")
+        path = save_checkpoint(
+            directory, p.env_steps, tensors, state, scores, best=kind == "best", last=is_last
+        )
         self.activity.saved_steps = p.env_steps
         prune(directory, self.config.keep_checkpoints, (p.pending_eval or {}).get("env_steps"))
         if self.replay_log is not None:
@@ -271,21 +287,34 @@ class Trainer:
             if self.alerts is not None:
                 self.alerts.catch_up()
             if isinstance(error, DivergedError) and not self.is_over:
-                self.save("last", with_env=False)
-                env_steps = self.progress.env_steps
-                self.run.log_event("diverged", env_steps=env_steps, text=str(error))
+                env_steps, exact = self.progress.env_steps, self._exact_checkpoint(error)
+                if exact != env_steps:
+                    self.save("last", with_env=False, is_last=exact is None)
+                of_env = isinstance(error, EnvValueError)
+                told = {"text": str(error), "of_env": of_env}
+                self.run.log_event("diverged", env_steps=env_steps, **told)
                 if self.alerts is not None:
-                    self.alerts.diverged(str(error), env_steps)
+                    self.alerts.diverged(str(error), env_steps, of_env)
             self._record_failure(error)
         except WriteError as problem:
             if not isinstance(error, WriteError):
                 self.observer.on_message("warning", f"how the run ended is not saved: {problem}")
+
+    def _exact_checkpoint(self, error: BaseException) -> int | None:
+        """The checkpoint from which a run whose environment failed is repeated exactly, once that
+        is mended. None: the learner failed, so another config goes on with new episodes; or there
+        is no checkpoint yet."""
+        if not isinstance(error, EnvValueError):
+            return None
+        return pointer_env_steps(self.run.checkpoints_dir, LAST)
 
     def _record_failure(self, error: BaseException) -> None:
         is_signal = isinstance(error, KeyboardInterrupt)
         reason = "diverged" if isinstance(error, DivergedError) else "error"
         if is_signal:
             self.stop_detail = "SIGTERM" if isinstance(error, Terminated) else "SIGINT"
+        elif isinstance(error, EnvValueError):
+            self.stop_detail = OF_THE_ENV
         elif reason == "error":
             self.stop_detail = (str(error) or type(error).__name__).partition("\n")[0]
         self.update_meta(

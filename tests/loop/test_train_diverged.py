@@ -17,10 +17,12 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers import register_wrapper
-from gymnasium_solver.errors import ConfigError, DivergedError, EnvError
+from gymnasium_solver.errors import ConfigError, DivergedError, EnvError, EnvValueError
 from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.runs.checkpoint import load_checkpoint
+from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.words import resume_command
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.finite import check_rollout, check_weights, dump_rollout
@@ -202,6 +204,29 @@ def test_a_gradient_that_is_not_finite(
     resume(run.id, policy_lr=1e-4, max_epochs=5)
     assert run.meta()["stop_reason"] == "max_epochs"
     assert weight_hash(run) != weight_hash(good)
+
+
+@pytest.mark.parametrize(("field", "value"), [("reward", "nan"), ("obs", "inf")])
+@pytest.mark.parametrize("algo_id", ["ppo", "dqn"])
+def test_a_value_of_the_environment_is_resumed_exactly_from_the_last_checkpoint(
+    algo_id: str, field: str, value: str, train: Call, resume: Call, weight_hash: Call, events: Call
+) -> None:
+    how: dict[str, Any] = {"checkpoint_freq_epochs": 1, "max_epochs": 4}
+    how |= {"learning_starts": 16} if algo_id == "dqn" else {}
+    good = train(algo_id, "CartPole-v1", **how)
+    with pytest.raises(EnvValueError) as caught:
+        train(algo_id, "CartPole-v1", env_wrappers=spoil(field, 40, value), **how)
+    assert ("Clip" in str(caught.value)) == (value == "inf")
+    run = last_run()
+    assert run.path != good.path
+    summary = get_run(run)
+    assert "--policy-lr" not in resume_command(summary)
+    assert "environment" in resume_command(summary)
+    (alert,) = [event for event in events(run, "alert") if event["name"] == "not_finite"]
+    assert "policy_lr" not in alert["advice"]
+    resume(run.id, env_wrappers=[])
+    assert run.meta()["stop_reason"] == "max_epochs"
+    assert weight_hash(run) == weight_hash(good)
 
 
 def test_a_diverged_run_goes_on_with_new_episodes(train: Call, resume: Call) -> None:

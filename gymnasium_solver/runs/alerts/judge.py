@@ -9,6 +9,7 @@ State depends on the rows only, so a resumed run replays its rows silently and c
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from gymnasium_solver.errors import ConfigError
@@ -103,13 +104,21 @@ class Judge:
         told = ((watch.rule, watch.see(self.history)) for watch in self.watches)
         return [self._alert(rule, seen) for rule, seen in told if seen is not None]
 
-    def see_divergence(self, text: str, env_steps: int) -> list[Alert]:
-        """The alert of a run that ended because a value was not finite."""
+    def see_divergence(self, text: str, env_steps: int, of_env: bool = False) -> list[Alert]:
+        """The alert of a run that ended because a value was not finite: one of the update, or one
+        that the environment returned."""
         rule = RULES["not_finite"]
         for watch in self.watches:
             if watch.rule is rule and not watch.is_active:
                 watch.is_active = True
-                return [self._alert(rule, text, env_steps)]
+                alert = self._alert(rule, text, env_steps)
+                if of_env:
+                    about = {"meaning": "The environment returned NaN or infinity."}
+                    about["advice"] = (
+                        f"`gsolve doctor env {self.history.env_id}`; mend it, then resume"
+                    )
+                    alert = replace(alert, **about)
+                return [alert]
         return []
 
     def _alert(self, rule: Rule, seen: str, env_steps: int | None = None) -> Alert:
@@ -132,9 +141,8 @@ def judge_rows(
     for event in events:
         if event.get("kind") == "diverged":
             steps = event.get("env_steps")
-            found += judge.see_divergence(
-                str(event.get("text")), steps if isinstance(steps, int) else 0
-            )
+            at = steps if isinstance(steps, int) else 0
+            found += judge.see_divergence(str(event.get("text")), at, event.get("of_env") is True)
     return found
 
 
