@@ -321,7 +321,7 @@ class Alerts:
         for row in rows:
             self._tell(self._ask(Judge.see, row))
 
-    def diverged(self, text: str, env_steps: int, of_env: bool) -> None:
+    def diverged(self, text: str, env_steps: int, of_env: bool = False) -> None:
         self.catch_up()
         self._tell(self._ask(Judge.see_divergence, text, env_steps, of_env))
 

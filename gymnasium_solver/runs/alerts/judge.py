@@ -113,11 +113,9 @@ class Judge:
                 watch.is_active = True
                 alert = self._alert(rule, text, env_steps)
                 if of_env:
-                    about = {"meaning": "The environment returned NaN or infinity."}
-                    about["advice"] = (
-                        f"`gsolve doctor env {self.history.env_id}`; mend it, then resume"
-                    )
-                    alert = replace(alert, **about)
+                    fix = f"`gsolve doctor env {self.history.env_id}`; mend it, then resume"
+                    meaning = "The environment returned NaN or infinity."
+                    alert = replace(alert, meaning=meaning, advice=fix)
                 return [alert]
         return []
 
