@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
+from gymnasium_solver.errors import RunError
 from gymnasium_solver.paths import cannot_write_file, output_file, user_path
 from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.resolve import resolve_run
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.compare import Comparison
+    from gymnasium_solver.runs.report import Page
 
 FORMATS = (".png", ".svg", ".pdf", ".csv", ".md", ".json")
 MOST_FIELDS = 8
@@ -178,9 +181,10 @@ def _plot_bands(args: Args, root: Path) -> None:
 @verb("""
 report: Write report.md and report.html: verdict, curves, alerts with advice, config,
 evaluations, videos, machine, how to reproduce. For several runs: one page that compares
-them.
+them. For an experiment or a sweep: one page with every seed, verdicts, failures and how
+it was made, which can be sent as a file.
 
-RUN...
+RUN...                or an experiment, a sweep
 -o, --output FILE     page to write, .html or .md (default: report.html and report.md in the run's
                       folder; report.html here for several runs)
 --json --runs-dir
@@ -189,12 +193,16 @@ examples:
   gsolve report @last
   gsolve report @last -o share.html
   gsolve report a1b2 c3d4 -o compare.html
+  gsolve report EXPERIMENT -o study.html
 """)
 def report(args: Args) -> None:
     output = None if args.output is None else user_path(args.output)
     if output is not None and output.suffix.lower() not in (".html", ".md"):
         raise UsageError(f"a report is an .html or .md file, not {output}")
     root = root_of(args)
+    if len(args.runs) == 1 and (pages := _group_pages(args.runs[0], root, output)):
+        out.tell(args, {"paths": [str(path) for path in pages], "runs": []}, *pages)
+        return
     runs = [resolve_run(ref, root) for ref in args.runs]
     if len(runs) == 1 and output is None:
         from gymnasium_solver.runs.report import write_report
@@ -208,3 +216,53 @@ def report(args: Args) -> None:
         write_page(paths[0], runs)
     data = {"paths": [str(path) for path in paths], "runs": [run.id for run in runs]}
     out.tell(args, data, *paths)
+
+
+def _group_pages(ref: str, root: Path, output: Path | None) -> list[Path]:
+    """Write the page of the experiment or sweep that this names; nothing if it names a run."""
+    from gymnasium_solver.experiments.best import group_folder
+    from gymnasium_solver.runs.run import is_run
+
+    name = ref.rstrip("/")
+    if name.startswith("@") or is_run(root / name) or is_run(user_path(name)):
+        return []
+    folder = group_folder(name, root)
+    if folder is None:
+        try:
+            resolve_run(name, root)
+            return []
+        except RunError:
+            folder = group_folder(name, root, is_part=True)
+    if folder is None or folder.parent.name in ("trials", "final"):
+        return []
+    page = _group_page(folder)
+    if output is None:
+        return page.write(folder)
+    path = output_file(output, "the report", create_folder=True)
+    text = page.markdown() if path.suffix.lower() == ".md" else page.html()
+    try:
+        write_atomic(path, text.encode(errors="replace"))
+    except OSError as error:
+        raise cannot_write_file("the report", path, error) from None
+    return [path]
+
+
+def _group_page(folder: Path) -> "Page":
+    from gymnasium_solver.experiments.compare import compare
+    from gymnasium_solver.experiments.comparison_report import PICTURE, draw, experiment_page
+    from gymnasium_solver.experiments.experiment import load
+    from gymnasium_solver.experiments.groups import experiment_groups
+    from gymnasium_solver.experiments.search.sweep_folder import is_sweep, view
+    from gymnasium_solver.experiments.search.sweep_report import draw_all, sweep_page
+
+    if is_sweep(folder):
+        found = view(str(folder))
+        result = found.result or found.so_far()
+        pictures = draw_all(found.sweep, found.plan, found.trials, result)
+        return sweep_page(found.sweep, found.plan, found.trials, result, pictures)
+    experiment = load(folder)
+    groups = experiment_groups(experiment)
+    scored = [group for group in groups if group.scores]
+    if scored:
+        draw(scored, folder / PICTURE)
+    return experiment_page(experiment, compare(scored) if scored else None, groups)

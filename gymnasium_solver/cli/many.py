@@ -144,8 +144,8 @@ def run_experiment(experiment: "Experiment", args: Args, nursery: "Nursery | Non
         comparison = compare(groups)
         print_comparison(comparison)
         try:
-            written = write_summary(experiment.path, comparison, groups)
-            print(f"{written}  (gsolve compare {experiment.id} shows it again)")
+            page, *_ = write_summary(experiment, comparison, groups)
+            print(f"{page}  (gsolve compare {experiment.id} shows it again)")
         except GsolveError as error:
             print(f"the summary was not written: {error}")
 

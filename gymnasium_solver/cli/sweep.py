@@ -348,8 +348,12 @@ def show(args: Args) -> None:
     if len(rows) > len(ordered):
         out.show(f"{len(rows) - len(ordered)} more: --all", style=out.GREY)
     if shares := found.importances():
-        texts = [f"{name} {share:.0%}" for name, share in shares.items() if share >= 0.005]
-        out.show(f"importance: {', '.join(texts)}")
+        texts = [
+            f"{name} {one.value:.0%} [{one.low:.0%}, {one.high:.0%}]"
+            for name, one in shares.items()
+            if one.high >= 0.005
+        ]
+        out.show(f"importance, with what 90 % of repeats say: {', '.join(texts)}")
     if found.result:
         print_result(out.make_console(), found.sweep, plan, found.result)
 
@@ -379,7 +383,7 @@ def print_result(
         console.print(report.fresh_text(fresh, result["run"]))
     elif not result["final"]:
         console.print("no final: the score of a search is too good to be quoted")
-    console.print(f"{sweep.report_path}")
+    console.print(f"{sweep.report_path.with_suffix('.html')}")
     if not result["is_own"]:
         text = f"keep it: gsolve sweep best {sweep.id} --write FILE.yaml:NAME"
         console.print(text, style=out.GREY)

@@ -4,6 +4,7 @@ an HTML page about several runs."""
 import csv
 import io
 import json
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from gymnasium_solver.chart_style import COLOURS, STYLE
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import compare as comparing
 from gymnasium_solver.experiments.compare import Comparison, GroupResult, OverEnvironments
+from gymnasium_solver.experiments.experiment import Experiment, Progress, Row, counts, status_of
 from gymnasium_solver.experiments.groups import VAL, Group, group_runs
 from gymnasium_solver.experiments.statistics import METRICS, Estimate, moving_average
 from gymnasium_solver.paths import cannot_write_file
@@ -26,8 +28,22 @@ from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import Line, html_table, legend, line_chart
 from gymnasium_solver.runs.plots import X_LABELS
 from gymnasium_solver.runs.query import RunDetails, get_details
+from gymnasium_solver.runs.report import (
+    Block,
+    Code,
+    Commands,
+    Own,
+    Page,
+    Sentences,
+    Table,
+    Text,
+    all_fields,
+    block_markdown,
+    made_with,
+    run_page,
+    runs_page,
+)
 from gymnasium_solver.runs.report import markdown as run_markdown
-from gymnasium_solver.runs.report import run_page, runs_page
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
 
@@ -35,7 +51,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HEADS = ("group", "seeds", "IQM [95 %]", "mean", "solved", "solved after", "time")
-REPORT, PICTURE = "report.md", "curves.png"
+PICTURE = "curves.png"
 REPEATS = 1_000  # of the bands in a page
 
 
@@ -95,8 +111,17 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def markdown(comparison: Comparison) -> str:
-    table = markdown_table(HEADS, rows(comparison.groups))
-    parts = [table, "\n".join(f"- {note}" for note in notes(comparison))]
+    parts: list[str] = []
+    for heading, blocks in sections(comparison).items():
+        parts += [f"## {heading}"] * bool(parts) + [block_markdown(block) for block in blocks]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def sections(comparison: Comparison) -> dict[str, list[Block]]:
+    """What a comparison shows, as sections of a page."""
+    told: dict[str, list[Block]] = {
+        "Result": [Table(HEADS, rows(comparison.groups)), Sentences(notes(comparison))]
+    }
     if any(group.measures for group in comparison.groups):
         names, measured = ("random", *comparing.MEASURES), []
         for group in comparison.groups:
@@ -104,7 +129,7 @@ def markdown(comparison: Comparison) -> str:
             texts = ["-" if (value := found.get(n)) is None else f"{value:.4g}" for n in names]
             measured.append((group.label, *texts))
         heads = ("group", *(name.replace("_", " ") for name in names))
-        parts += ["## Measures", markdown_table(heads, measured)]
+        told["Measures"] = [Table(heads, measured)]
     if (over := comparison.over_environments) is not None:
         aggregated = [
             (name, *(estimate_text(found[m], ScoreText(1.0)) for m in METRICS),
@@ -112,14 +137,14 @@ def markdown(comparison: Comparison) -> str:
             for name, found in over.aggregates.items()
         ]  # fmt: skip
         heads = ("config", *(name.replace("_", " ") for name in METRICS), "mean rank")
-        parts += ["## Normalised scores over environments", markdown_table(heads, aggregated)]
+        told["Normalised scores over environments"] = [Table(heads, aggregated)]
     labels = [group.label for group in comparison.groups]
     named = {"Fields that differ": comparison.differences, "Machines": comparison.machines}
     for title, fields in named.items():
         if fields:
             lines = [(name, *map(value_text, values)) for name, values in fields.items()]
-            parts += [f"## {title}", markdown_table(("", *labels), lines)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+            told[title] = [Table(("", *labels), lines)]
+    return told
 
 
 def markdown_table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
@@ -149,17 +174,119 @@ def csv_lines(lines: Sequence[Sequence[Any]]) -> str:
     return out.getvalue()
 
 
-def write_summary(folder: Path, comparison: Comparison, groups: Sequence[Group]) -> Path:
-    """Write report.md, scores.csv, comparison.json and curves.png of an experiment; returns the
-    report."""
+def write_summary(
+    experiment: Experiment, comparison: Comparison, groups: Sequence[Group]
+) -> list[Path]:
+    """Write report.html, report.md, scores.csv, comparison.json and curves.png of an experiment;
+    returns the reports."""
+    folder = experiment.path
     with writing("the summary", folder):
         draw(groups, folder / PICTURE, over=comparison.over_environments)
-        text = f"# {folder.name}\n\n{markdown(comparison)}\n![Learning curves]({PICTURE})\n"
-        write_atomic(folder / REPORT, text.encode())
         write_atomic(folder / "scores.csv", csv_text(comparison).encode())
         data = json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False, default=str) + "\n"
         write_atomic(folder / "comparison.json", data.encode())
-    return folder / REPORT
+    return experiment_page(experiment, comparison, groups).write(folder)
+
+
+# -- the page of an experiment ---------------------------------------------------------------------
+
+
+def experiment_page(
+    experiment: Experiment, comparison: Comparison | None, groups: Sequence[Group]
+) -> Page:
+    """One page to send round: what was run and how, every seed, curves, verdicts, failures."""
+    progress = Progress(experiment).rows()
+    failed = [row for row in progress if row.status in ("failed", "broken", "killed")]
+    told = {} if comparison is None else sections(comparison)
+    result = told.pop("Result", [Text("No run has a score yet.")])
+    measures = told.pop("Measures", [])
+    metas = [member.meta for group in groups for member in group.members]
+    about: list[Block] = [
+        Text("Experiment {}, started {}.", (Code(experiment.id), experiment.created_at)),
+        *([Commands([shlex.join(experiment.command)])] if experiment.command else []),
+    ]
+    page: dict[str, list[Block]] = {
+        "Result": result,
+        "Curves": curve_blocks(groups) if groups else [],
+        "Every seed": [_seeds_table(progress)],
+        "Runs that failed": [_failures(failed)] if failed else [],
+        **told,
+        "Measures of the curves": [*measures, Sentences(MEASURE_WORDS)] if measures else [],
+        "Configs": [all_fields(group.config, f"All fields of {group.label}") for group in groups],
+        "Reproduce": [
+            Commands([f"gsolve train --resume {experiment.id}", f"gsolve compare {experiment.id}"]),
+            *made_with(metas),
+        ],
+        "Words": [Sentences(WORDS)],
+    }
+    kind = "bad" if failed else "good" if status_of(progress) == "finished" else "plain"
+    labels = list(dict.fromkeys(member.group for member in experiment.members))
+    title = ", ".join(labels[:3]) + f" and {len(labels) - 3} more" * (len(labels) > 3)
+    return Page(title, counts(progress), kind, about, page)
+
+
+def curve_blocks(groups: Sequence[Group], picture: str = PICTURE) -> list[Block]:
+    """The evaluations of each environment: charts in HTML, a picture in Markdown."""
+    envs = list(dict.fromkeys(group.env_id for group in groups))
+    charts = "".join(_chart(env, [g for g in groups if g.env_id == env]) for env in envs)
+    return [Own(charts, f"![Learning curves]({picture})" if picture else "")]
+
+
+def _seeds_table(progress: Sequence[Row]) -> Table:
+    lines = []
+    for row in progress:
+        run, member = row.run, row.member
+        if run is None:
+            lines.append((member.group, str(member.seed), row.status, *["-"] * 6, Code(member.run)))
+            continue
+        score = ScoreText(run.threshold, [run.score])
+        solved = {True: "yes", False: "no", None: "-"}[run.solved]
+        test, episodes = "-", "-"
+        if run.test is not None:
+            test, episodes = score(run.test["mean"]), f"{run.test['episodes']:,}"
+            if run.test["stderr"] is not None:
+                test += f" ± {score(run.test['stderr'])}"
+        done = (f"{run.env_steps:,}", f"{run.wall_s:,.0f} s")
+        found = (test, episodes, score(run.best_score), solved)
+        lines.append((member.group, str(member.seed), row.status, *found, *done, Code(member.run)))
+    heads = ("config", "seed", "status", "test", "episodes", "validation", "solved", "env steps",
+             "time", "run")  # fmt: skip
+    return Table(heads, lines)
+
+
+def _failures(failed: Sequence[Row]) -> Table:
+    lines = []
+    for row in failed:
+        why = "-" if row.run is None else f"{row.run.stop_reason} {row.run.stop_detail or ''}"
+        place = f"gsolve run {row.member.run} --log 50"
+        lines.append((row.member.group, str(row.member.seed), row.status, why, Code(place)))
+    return Table(("config", "seed", "status", "why", "log"), lines)
+
+
+WORDS = (
+    "test: mean return of the best checkpoint on held-out episodes, with its standard error; the "
+    "score of a seed",
+    "validation: the best one, which chose the checkpoint; it is too high",
+    "IQM: interquartile mean, the mean of the middle half of the seeds",
+    "[low, high]: 95 % interval over seeds",
+    "better, worse: by Welch's t-test of the mean scores, corrected for the number of comparisons "
+    "(Holm); equal groups are called different in at most 5 % of cases",
+    "no difference that matters: the interval of the difference lies within the smallest "
+    "difference that matters",
+    "cannot tell: the seeds show neither; it does not mean that the groups are equal",
+    "solved after: median env steps until a validation reached the threshold; a seed that never "
+    "did counts as later than all others",
+)
+MEASURE_WORDS = (
+    "random: mean return of random actions",
+    "strength: mean validation above random, over the training; max and final strength: its "
+    "highest and last value",
+    "sample efficiency: strength weighted by 1 / env steps; training efficiency: by 1 / updates. "
+    "High if the score rises early",
+    "stability: 1 minus the sum of all drops of the curve relative to its strength; 1 never drops",
+    "consistency: 1 minus twice the deviation between seeds relative to the mean strength; 1: all "
+    "seeds alike, below 0: they differ by more than half of the mean",
+)
 
 
 # -- the page -------------------------------------------------------------------------------------
@@ -219,8 +346,9 @@ def _chart(env_id: str, groups: Sequence[Group]) -> str:
     level = next((group.threshold for group in groups if group.threshold is not None), None)
     chart = line_chart(lines, level=level, height=320)
     text = "thick: IQM over seeds, band: 95 % interval over seeds; thin: single seeds"
+    text += f"; dashed: threshold {level:g}" if level is not None else ""
     return (
-        f"<h2>{escape(env_id)}: evaluations</h2><figure>{chart}"
+        f"<h3>{escape(env_id)}: evaluations</h3><figure>{chart}"
         f'<figcaption>{legend(keys)} <span class="quiet">{text}</span></figcaption></figure>'
     )
 

@@ -10,7 +10,7 @@ import base64
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,6 +76,12 @@ class Commands(NamedTuple):
     lines: list[str]
 
 
+class Sentences(NamedTuple):
+    """A list of sentences."""
+
+    lines: Sequence[str]
+
+
 class Own(NamedTuple):
     """Something that each form shows in its own way; "" where it does not."""
 
@@ -83,7 +89,7 @@ class Own(NamedTuple):
     markdown: str = ""
 
 
-Block = Text | Table | Commands | Own
+Block = Text | Table | Commands | Sentences | Own
 NONE = Text("None.")
 
 
@@ -98,27 +104,57 @@ def write_report(run_dir: Path) -> Path:
 
 
 def markdown(details: RunDetails) -> str:
-    run = details.summary
-    title = f"# {markdown_text(run.name)}: {markdown_text(verdict_words(run))}"
-    parts = [title, *map(_markdown, _about(details))]
-    for heading, blocks in _sections(details).items():
-        if any(shown := [_markdown(block) for block in blocks]):
-            parts += [f"## {heading}", *filter(None, shown)]
-    return "\n\n".join(parts) + "\n"
+    return _page(details).markdown()
 
 
 def run_page(details: RunDetails) -> str:
     """The page of one run."""
-    run, words = details.summary, verdict_words(details.summary)
+    return _page(details).html()
+
+
+def _page(details: RunDetails) -> "Page":
+    run = details.summary
     kind = "good" if run.solved else "plain" if run.threshold is None else "bad"
-    parts = [f'<h1>{escape(run.name)} <span class="badge {kind}">{escape(words)}</span></h1>']
-    parts += map(_html, _about(details))
-    for heading, blocks in _sections(details).items():
-        parts += [f"<h2>{heading}</h2>", *map(_html, blocks)]
-    return html_page(f"{run.name}: {words}", parts)
+    return Page(run.name, verdict_words(run), kind, _about(details), _sections(details))
 
 
-def _markdown(block: Block) -> str:
+class Page(NamedTuple):
+    """A page of sections, to be written in either form."""
+
+    title: str
+    badge: str
+    """The result in a word or two."""
+    kind: str
+    """Its colour: good, bad or plain."""
+    about: Sequence[Block]
+    sections: Mapping[str, Sequence[Block]]
+
+    def markdown(self) -> str:
+        title = f"# {markdown_text(self.title)}: {markdown_text(self.badge)}"
+        parts = [title, *map(block_markdown, self.about)]
+        for heading, blocks in self.sections.items():
+            if any(shown := [block_markdown(block) for block in blocks]):
+                parts += [f"## {heading}", *filter(None, shown)]
+        return "\n\n".join(parts) + "\n"
+
+    def html(self) -> str:
+        badge = f'<span class="badge {self.kind}">{escape(self.badge)}</span>'
+        parts = [f"<h1>{escape(self.title)} {badge}</h1>", *map(_html, self.about)]
+        for heading, blocks in self.sections.items():
+            if blocks:
+                parts += [f"<h2>{escape(heading)}</h2>", *map(_html, blocks)]
+        return html_page(f"{self.title}: {self.badge}", parts)
+
+    def write(self, folder: Path) -> list[Path]:
+        """Write report.html and report.md; returns both."""
+        texts = {"report.html": self.html(), "report.md": self.markdown()}
+        with writing("the report", folder):
+            for name, text in texts.items():
+                write_atomic(folder / name, text.encode(errors="replace"))
+        return [folder / name for name in texts]
+
+
+def block_markdown(block: Block) -> str:
     match block:
         case Text(words, values):
             return words.format(*map(_markdown_value, values))
@@ -130,6 +166,8 @@ def _markdown(block: Block) -> str:
             shown = "\n".join(map(printable, lines))
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", shown)), default=0))
             return f"{fence}\n{shown}\n{fence}"
+        case Sentences(lines):
+            return "\n".join(f"- {markdown_text(line)}" for line in lines)
         case Own():
             return block.markdown
 
@@ -148,6 +186,8 @@ def _html(block: Block) -> str:
             return html_table(heads, [[Html(_html_value(value)) for value in row] for row in rows])
         case Commands(lines):
             return f"<pre>{escape(chr(10).join(lines))}</pre>"
+        case Sentences(lines):
+            return f"<ul>{''.join(f'<li>{escape(line)}</li>' for line in lines)}</ul>"
         case Own():
             return block.html
 
@@ -256,7 +296,7 @@ def _alerts(details: RunDetails) -> list[Block]:
         return [NONE]
     heads = ("alert", "when", "seen", "what it usually means", "what to try")
     rows = [(Code(a.name), a.span, a.text, a.meaning, a.advice) for a in details.alerts]
-    return [Own(_alert_boxes(details), _markdown(Table(heads, rows)))]
+    return [Own(_alert_boxes(details), block_markdown(Table(heads, rows)))]
 
 
 def _alert_boxes(details: RunDetails) -> str:
@@ -297,9 +337,13 @@ def _config(details: RunDetails) -> list[Block]:
         rows = [(Code(name), _shown(old), _shown(new)) for name, (old, new) in changed.items()]
         told = [Text("Fields that differ from the shipped config.")]
         told.append(Table(("field", "shipped", "this run"), rows))
-    whole = "\n".join(f"{k}: {_shown(v)}" for k, v in details.config.items())
-    fields = f"<details><summary>All fields</summary><pre>{escape(whole)}</pre></details>"
-    return [*told, Own(fields)]
+    return [*told, all_fields(details.config)]
+
+
+def all_fields(config: Mapping[str, Any], title: str = "All fields") -> Own:
+    """A whole config, folded up; in HTML alone."""
+    whole = "\n".join(f"{name}: {_shown(value)}" for name, value in config.items())
+    return Own(f"<details><summary>{escape(title)}</summary><pre>{escape(whole)}</pre></details>")
 
 
 def _shown(value: Any) -> str:
@@ -311,21 +355,31 @@ def _reproduce(details: RunDetails) -> list[Block]:
     told: list[Block] = [Commands([train_command(run)]), Text("The seed is {}.", (run.seed,))]
     if meta["command"]:
         told += [Text("Started with"), Commands([shlex.join(meta["command"])])]
-    versions = ", ".join(
-        f"{name} {version}" for name, version in meta["versions"].items() if version
-    )
-    told.append(Text("Versions: {}.", (versions,)))
-    if meta["git"]:
-        dirty = ", with the changes in {}" if meta["git"].get("dirty") else ""
-        commit = Code(meta["git"].get("commit"))
-        told.append(Text(f"Git commit {{}}{dirty}.", (commit, Code("git.diff"))))
-    machine = meta["machine"]
-    about = f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs, {machine.get('platform')}"
-    told.append(Text("Machine: {}.", (about,)))
+    told += made_with([meta])
     if meta["resumed"]:
         places = ", ".join(f"{entry['from_env_steps']:,}" for entry in meta["resumed"])
         told.append(Text("Resumed from env steps {}.", (places,)))
     return told
+
+
+def made_with(metas: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """Commit, versions and machine of some runs, each once."""
+    commits: dict[Code, bool] = {}
+    versions: dict[str, None] = {}
+    machines: dict[str, None] = {}
+    for meta in metas:
+        git, machine = meta.get("git") or {}, meta.get("machine") or {}
+        if git.get("commit"):
+            commits[Code(git["commit"])] = bool(git.get("dirty"))
+        pairs = (meta.get("versions") or {}).items()
+        versions[", ".join(f"{name} {version}" for name, version in pairs if version)] = None
+        about = f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs, {machine.get('platform')}"
+        machines[about] = None
+    told: list[Block] = [Text("Versions: {}.", (each,)) for each in versions]
+    for commit, is_dirty in commits.items():
+        dirty = ", with the changes in {}" if is_dirty else ""
+        told.append(Text(f"Git commit {{}}{dirty}.", (commit, Code("git.diff"))))
+    return [*told, *(Text("Machine: {}.", (each,)) for each in machines)]
 
 
 def _evaluations(details: RunDetails, events: list[dict[str, Any]]) -> list[Block]:
@@ -361,7 +415,7 @@ def _time(details: RunDetails) -> list[Block]:
         f'<i style="width:{text}"></i><b>{text}</b></div>'
         for name, text in rows
     )
-    return [Own(bars, _markdown(Table(("part", "share of the time"), rows)))] if rows else []
+    return [Own(bars, block_markdown(Table(("part", "share of the time"), rows)))] if rows else []
 
 
 # -- several runs ---------------------------------------------------------------------------------

@@ -137,6 +137,33 @@ def test_progress_and_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "b against a: cannot tell: 1 seed" in capsys.readouterr().out
 
 
+def test_the_page_of_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["gsolve", "train", "CartPole-v1:ppo", "CartPole-v1:dqn", "--seeds", "3"]
+    made = create([("a", PPO), ("b", DQN)], [1, 2, 3], tmp_path, name="e", command=command)
+    git = {"commit": "c0ffee" * 7, "dirty": False}
+    for i, member in enumerate(made.members):
+        identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": member.seed}
+        run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=member.run)
+        for step in (100, 200):
+            run.log_metrics({"env_steps": step, "epoch": 1, "val/roll/ep_rew/mean": 5.0 * i})
+        test = {"mean": 10.5 + 100 * (i // 3) + i, "stderr": 0.5, "episodes": 9, "greedy": True}
+        run.update_meta(status="finished", test=test, git=git)
+    run.update_meta(status="failed", stop_reason="error", stop_detail="the pole <broke>", test=None)
+    assert main(["report", "e", "--runs-dir", str(tmp_path)]) == 0
+    page, text = (Path(line) for line in capsys.readouterr().out.split())
+    for told in (page.read_text(), text.read_text()):
+        for fact in (" ".join(command), "c0ffee" * 7, "12.5 ± 0.5", "114.5 ± 0.5", "Welch",
+                     "at least 3", "consistency: 1", "the pole", "5 of 6 finished"):  # fmt: skip
+            assert fact in told, fact
+    html = page.read_text()
+    assert "the pole &lt;broke&gt;" in html
+    assert "<svg" in html
+    assert "http" not in html.replace("http://www.w3.org", ""), "nothing is loaded"
+    other = tmp_path / "out" / "study.html"
+    assert main(["report", "e", "-o", str(other), "--runs-dir", str(tmp_path)]) == 0
+    assert other.read_text() == html
+
+
 def test_ablations(tmp_path: Path) -> None:
     file = tmp_path / "a.yaml"
     file.write_text("- {name: wide, hidden_dims: [64]}\n- {gae_lambda: 1.0, clip_range: null}\n")

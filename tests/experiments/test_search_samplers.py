@@ -239,8 +239,11 @@ def test_importance_finds_the_parameter_that_matters() -> None:
         trials.append(Trial(number, latents, COMPLETE, -((lr + 3) ** 2)))
     shares = importances(plan, trials)
     assert next(iter(shares)) == "policy_lr"
-    assert shares["policy_lr"] > 0.85
-    assert sum(shares.values()) == pytest.approx(1)
+    assert shares["policy_lr"].value > 0.85
+    assert shares["policy_lr"].low > 0.7
+    assert sum(one.value for one in shares.values()) == pytest.approx(1)
+    few = importances(plan, trials[:9])
+    assert few["policy_lr"].high - few["policy_lr"].low > 0.2, "few trials tell little"
     assert importances(plan, trials[:5]) == {}
     failed = [Trial(i, t.latents, FAILED) for i, t in enumerate(trials)]
     assert importances(plan, failed) == {}

@@ -81,7 +81,12 @@ def test_a_sweep(tmp_path: Path) -> None:
     report = sweep.report_path.read_text()
     assert "Final on fresh seeds" in report
     assert "had no part in any choice" in report
-    assert draw_all(sweep, sweep.plan(), sweep.trials()) == ["params.png", "history.png"]
+    pictures = draw_all(sweep, sweep.plan(), sweep.trials(), result)
+    assert pictures == ["params.png", "history.png"]
+    page = reports.sweep_page(sweep, sweep.plan(), sweep.trials(), result, pictures).html()
+    assert page.count("data:image/png;base64") == 2
+    assert "<svg" in page, "the curves of the final"
+    assert 'src="http' not in page
     assert (sweep.path / "params.png").stat().st_size > 10_000
     assert find_sweep("@last", tmp_path).path == sweep.path
     assert run(sweep, again := FakeBackend()) == result  # nothing is run twice
@@ -195,10 +200,20 @@ def test_several_seeds_end_early(tmp_path: Path) -> None:
     assert len([s for s in backend.started if s.startswith("trials")]) == sum(counts)
 
 
+def test_own_values_are_shown_as_they_were_trained(tmp_path: Path) -> None:
+    """ent_coef is 0, which no logarithmic range has."""
+    sweep = create(tmp_path, params={"ent_coef": "log:1e-5..0.1", "policy_lr": "log:1e-5..1e-2"})
+    run(sweep)
+    own = next(row for row in view(str(sweep.path)).rows() if row["own"])
+    assert own["params"]["ent_coef"] == 0.0
+    lines = sweep.report_path.read_text().splitlines()
+    assert any("(own values)" in line and "| 0 |" in line for line in lines)
+
+
 def test_cost_aware_search(tmp_path: Path) -> None:
     sweep = create(tmp_path, cost="env_steps")
-    run(sweep)
-    assert "pareto.png" in draw_all(sweep, sweep.plan(), sweep.trials())
+    result = run(sweep)
+    assert "pareto.png" in draw_all(sweep, sweep.plan(), sweep.trials(), result)
     assert any(row["on_front"] for row in view(str(sweep.path)).rows())
 
 

@@ -19,6 +19,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.search.journal import COMPLETE, PRUNED, Trial
 from gymnasium_solver.experiments.search.plan import METRICS, MetricPlan, Plan, PrunePlan
 from gymnasium_solver.experiments.search.ranges import Numbers
+from gymnasium_solver.experiments.statistics import Estimate
 from gymnasium_solver.runs.query import RunSummary, get_config, get_metrics, get_run
 from gymnasium_solver.runs.run import Run
 
@@ -236,9 +237,12 @@ WIDTHS = (0.05, 0.1, 0.2)
 """How far a trial tells about its neighbours, as shares of a range; the best of them counts."""
 
 
-def importances(plan: Plan, trials: Sequence[Trial]) -> dict[str, float]:
+REPEATS = 100  # of the interval of importances
+
+
+def importances(plan: Plan, trials: Sequence[Trial]) -> dict[str, Estimate]:
     """The share of the variance that each parameter explains by itself, largest first, with the sum
-    1; empty with too few trials.
+    1, and where 90 % of the shares lie if the trials are drawn anew; empty with too few trials.
 
     Each trial is predicted from the others that have a similar value of the parameter; what that
     takes off the squared error of their mean is the parameter's. Optuna's evaluators need
@@ -248,20 +252,43 @@ def importances(plan: Plan, trials: Sequence[Trial]) -> dict[str, float]:
     values = np.array([value for _, value in over], dtype=np.float64)
     if len(over) < FEWEST_TRIALS or not np.ptp(values):
         return {}
-    others = (values.sum() - values) / (len(values) - 1)  # the mean of the others
-    error = float(np.mean((values - others) ** 2))
-    gains: dict[str, float] = {}
+    weights: list[list[np.ndarray]] = []
+    names = [param.name for param in plan.space().params]
     for param in plan.space().params:
         latent, name = param.latent(), param.name
         shares = [latent.share(t.latents[name]) if name in t.latents else -1.0 for t, _ in over]
         gaps = np.subtract.outer(shares, shares)
+        widths = WIDTHS if isinstance(latent, Numbers) else (1e-6,)
+        weights.append([np.exp(-0.5 * (gaps / width) ** 2) for width in widths])
+    rng = np.random.default_rng(0)
+    found = _gain_shares(weights, values, np.ones(len(values)))
+    draws = np.array([
+        _gain_shares(weights, values, rng.multinomial(len(values), [1 / len(values)] * len(values)))
+        for _ in range(REPEATS)
+    ])  # fmt: skip
+    low, high = np.quantile(draws, (0.05, 0.95), axis=0)
+    order = np.argsort(-found, kind="stable")
+    return {
+        names[i]: Estimate(float(found[i]), float(low[i]), float(high[i]), len(values))
+        for i in order
+    }
+
+
+def _gain_shares(
+    weights: Sequence[Sequence[np.ndarray]], values: np.ndarray, times: np.ndarray
+) -> np.ndarray:
+    """What each parameter takes off the squared error, as shares; a trial counts `times` times. A
+    trial never predicts itself."""
+    n = times.sum()
+    others = (times @ values - times * values) / np.maximum(n - times, 1e-9)
+    error = float(times @ (values - others) ** 2 / n)
+    gains = []
+    for each in weights:
         errors = [error]
-        for width in WIDTHS if isinstance(latent, Numbers) else (1e-6,):
-            weights = np.exp(-0.5 * (gaps / width) ** 2) * ~np.eye(len(values), dtype=bool)
-            total = weights.sum(axis=1)
-            near = weights @ values / np.maximum(total, 1e-9)
-            errors.append(float(np.mean((values - np.where(total > 1e-9, near, others)) ** 2)))
-        gains[name] = error - min(errors)
-    total_gain = sum(gains.values()) or 1.0
-    order = sorted(gains, key=lambda name: -gains[name])
-    return {name: gains[name] / total_gain for name in order}
+        for weight in each:
+            near = weight * times * ~np.eye(len(values), dtype=bool)
+            total = near.sum(axis=1)
+            guess = np.where(total > 1e-9, near @ values / np.maximum(total, 1e-9), others)
+            errors.append(float(times @ (values - guess) ** 2 / n))
+        gains.append(error - min(errors))
+    return np.array(gains) / (sum(gains) or 1.0)

@@ -11,7 +11,7 @@ result.json     the winner;  report.md and PNG pictures for people
 
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -25,6 +25,7 @@ from gymnasium_solver.experiments.experiment import named
 from gymnasium_solver.experiments.search.journal import Journal, Trial
 from gymnasium_solver.experiments.search.plan import Plan, Prepared, read_plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
+from gymnasium_solver.experiments.statistics import Estimate
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs import files
 from gymnasium_solver.runs.files import is_locked, write_atomic
@@ -171,6 +172,22 @@ def find_sweep(ref: str, runs: Path, *, allow_paths: bool = True) -> Sweep:
     return Sweep(root / named(name, ids, "sweep", root))
 
 
+def trained_values(sweep: Sweep, plan: Plan, trial: Trial) -> dict[str, Any]:
+    """The values that a trial was trained with. The config's own may lie outside the ranges, and
+    are read from the config that was trained."""
+    values = plan.space().decode(trial.latents)
+    path = sweep.trial_dir(trial.number) / "trial.yaml"
+    if not trial.attrs.get("own") or not is_file(path):
+        return values
+    content, _ = read_file(path)
+    for name in values:
+        value: Any = content
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        values[name] = values[name] if value is None else value
+    return values
+
+
 @dataclass(frozen=True)
 class View:
     """A sweep as it is now."""
@@ -198,6 +215,19 @@ class View:
             raise RunError(f"{self.sweep.id} has no trial with a value yet")
         return best[0].number
 
+    def so_far(self) -> dict[str, Any]:
+        """The result of a sweep that is not over: no final, and the best trial for a winner."""
+        best = ranked(self.plan, self.trials)
+        states = ("complete", "pruned", "failed", "running")
+        return {
+            "trials": len(self.trials),
+            "states": {state: sum(t.state == state for t in self.trials) for state in states},
+            "winner": best[0].number if best else None,
+            "is_own": bool(best and best[0].attrs.get("own")),
+            "final": [],
+            "verdict": f"not over: {self.status}",
+        }
+
     def rows(self) -> list[dict[str, Any]]:
         """The trials, best first, then those without a value."""
         best = ranked(self.plan, self.trials)
@@ -211,14 +241,14 @@ class View:
                 "value": trial.value,
                 "own": bool(trial.attrs.get("own")),
                 "on_front": trial.number in on_front,
-                "params": self.plan.space().decode(trial.latents),
+                "params": trained_values(self.sweep, self.plan, trial),
                 **{name: trial.attrs.get(name) for name in recorded},
                 "path": str(self.sweep.trial_dir(trial.number)),
             }
             for trial in (*best, *rest)
         ]
 
-    def importances(self) -> dict[str, float]:
+    def importances(self) -> dict[str, Estimate]:
         return importances(self.plan, self.trials)
 
     def summary(self) -> dict[str, Any]:
@@ -239,7 +269,10 @@ class View:
     def to_dict(self) -> dict[str, Any]:
         return self.summary() | {
             "params": dict(self.plan.params),
-            "importances": self.importances(),
+            "importances": {name: one.value for name, one in self.importances().items()},
+            "importance_intervals": {
+                name: [one.low, one.high] for name, one in self.importances().items()
+            },
             "rows": self.rows(),
             "result": self.result,
         }

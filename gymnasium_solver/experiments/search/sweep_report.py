@@ -1,6 +1,7 @@
-"""What a sweep leaves: report.md and its pictures, made from the folder alone, and the winner as a
-variant of a config file, with its provenance."""
+"""What a sweep leaves: a page (report.html, report.md) and pictures, made from the folder alone,
+and the winner as a variant of a config file, with its provenance."""
 
+import base64
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -13,73 +14,169 @@ from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.load import apply_overrides, config_dict
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.experiments.comparison_report import markdown_table, saved_figure
-from gymnasium_solver.experiments.search.journal import COMPLETE, PRUNED, Trial
+from gymnasium_solver.experiments.comparison_report import curve_blocks, saved_figure
+from gymnasium_solver.experiments.groups import Group, labelled_groups, short_text
+from gymnasium_solver.experiments.search.journal import COMPLETE, FAILED, PRUNED, Trial
 from gymnasium_solver.experiments.search.plan import Plan
 from gymnasium_solver.experiments.search.ranges import Options
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked, valued
 from gymnasium_solver.experiments.search.space import Param, overrides
-from gymnasium_solver.experiments.search.sweep_folder import Sweep, View
+from gymnasium_solver.experiments.search.sweep_folder import Sweep, View, trained_values
 from gymnasium_solver.runs.files import write_atomic, writing
+from gymnasium_solver.runs.report import (
+    Block,
+    Code,
+    Commands,
+    Own,
+    Page,
+    Table,
+    Text,
+    all_fields,
+    made_with,
+)
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.version import __version__
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.collections import PathCollection
 
 MOST_ROWS = 20
 GREY = "#999999"
+NEAR_ONE = (0.1, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999)  # ticks
 SCALES = {"log": "log", "logint": "log", "lognormal": "log", "pow2": "log", "logit": "logit"}
 
 
 def write_report(
     sweep: Sweep, plan: Plan, trials: Sequence[Trial], result: Mapping[str, Any]
-) -> None:
-    """Write report.md and its pictures."""
-    shares = importances(plan, trials)
-    parts = [f"# Sweep {sweep.id}", *_summary(plan, result)]
-    if result["final"]:
-        parts += ["## Final on fresh seeds"]
-        heads = ("trial", plan.metric.name, "test score", "95 % interval", "solved", "env steps")
-        parts.append(markdown_table(heads, [final_cells(row) for row in result["final"]]))
-        if result.get("choice"):
-            parts.append(choice_text(result))
-    parts.append("## Importance")
-    if shares:
-        explained = [(name, f"{share:.0%}") for name, share in shares.items()]
-        parts.append(markdown_table(("parameter", "share of the variance explained"), explained))
-    else:
-        parts.append("Too few trials to tell which parameters matter.")
-    searched = [(name, f"`{text}`") for name, text in plan.params.items()]
-    parts += [
-        "\n".join(f"![{name}]({name})" for name in draw_all(sweep, plan, trials)),
-        "## Best trials of the search",
-        _trial_table(plan, trials),
-        "\\* on the Pareto front of score and cost." if plan.cost else "",
-        "Scores in this table are those of the search: the best of many is too good. Quote the "
-        "final.",
-        "## Searched",
-        markdown_table(("parameter", "range"), searched),
-        f"Repeat: `gsolve sweep {sweep.path.name}/sweep.yaml` with the same version. Continue or "
-        f"extend: `gsolve sweep --resume {sweep.id}`.",
-    ]
-    write_atomic(sweep.report_path, ("\n\n".join(filter(None, parts)) + "\n").encode())
+) -> list[Path]:
+    """Write report.html, report.md and the pictures."""
+    pictures = draw_all(sweep, plan, trials, result)
+    return sweep_page(sweep, plan, trials, result, pictures).write(sweep.path)
 
 
-def _summary(plan: Plan, result: Mapping[str, Any]) -> list[str]:
+def sweep_page(
+    sweep: Sweep,
+    plan: Plan,
+    trials: Sequence[Trial],
+    result: Mapping[str, Any],
+    pictures: Sequence[str],
+) -> Page:
+    """One page to send round: the winner and what it is worth, curves of the final, what mattered,
+    the trials, what failed, and how to repeat it."""
+    groups = final_groups(sweep, result)
+    metas = [member.meta for group in groups for member in group.members]
+    failed = [trial for trial in trials if trial.state == FAILED]
+    searched = [(name, Code(text)) for name, text in plan.params.items()]
+    verdict = str(result.get("verdict") or "")
+    sections: dict[str, list[Block]] = {
+        "Result": _summary(sweep, plan, trials, result),
+        "Final on fresh seeds": _final(plan, result, groups),
+        "Curves of the final": curve_blocks(groups, "") if groups else [],
+        "Importance": _importance(plan, trials),
+        "Pictures": [_picture(sweep.path / name) for name in pictures],
+        "Best trials of the search": [
+            Table(*_trial_table(sweep, plan, trials)),
+            *([Text("* on the Pareto front of score and cost.")] if plan.cost else []),
+            Text("These scores are those of the search: the best of many is too good. Quote the "
+                 "final."),
+        ],
+        "Trials that failed": [_failures(sweep, failed)] if failed else [],
+        "Searched": [Table(("parameter", "range"), searched)],
+        "Config": [all_fields(_base(sweep), "The config before the search")],
+        "Reproduce": [
+            Commands([f"gsolve sweep {sweep.path.name}/sweep.yaml",
+                      f"gsolve sweep --resume {sweep.id}"]),
+            Text("The first repeats it with the same version, the second continues or extends it."),
+            *made_with(metas),
+        ],
+    }  # fmt: skip
+    kind = "good" if verdict.startswith("better") else "plain"
+    about = Text("Sweep {}: {}", (Code(sweep.id), f"{len(trials)} trials of {plan.config}."))
+    badge = verdict.partition(":")[0] or f"{result['trials']} trials"
+    return Page(f"Sweep of {plan.config}", badge, kind, [about], sections)
+
+
+def _summary(
+    sweep: Sweep, plan: Plan, trials: Sequence[Trial], result: Mapping[str, Any]
+) -> list[Block]:
     states = ", ".join(f"{n} {state}" for state, n in result["states"].items() if n)
-    lines = [
-        f"`{plan.config}`, {result['trials']} trials ({states}), sampler {plan.sampler}, "
-        f"{plan.metric.goal} `{plan.metric.name}`.",
-    ]
-    if result["winner"] is not None:
-        what = "the config's own values" if result["is_own"] else values_text(result["params"])
-        lines.append(f"Winner: trial {result['winner']}: {what}.")
+    told: list[Block] = [
+        Text("{} trials ({}), sampler {}, {} {}.", (result["trials"], states, plan.sampler,
+             plan.metric.goal, Code(plan.metric.name))),
+    ]  # fmt: skip
+    if (number := result["winner"]) is not None:
+        values = values_text(trained_values(sweep, plan, trials[number]))
+        what = f"the config's own values ({values})" if result["is_own"] else values
+        told.append(Text("Winner: trial {}: {}.", (number, what)))
     if fresh := result.get("fresh"):
-        lines.append(fresh_text(fresh, result["run"]))
+        told.append(Text("{}", (fresh_text(fresh, result["run"]),)))
     if result.get("verdict"):
-        lines.append(f"Verdict: {result['verdict']}.")
-    return lines
+        told.append(Text("Verdict: {}.", (result["verdict"],)))
+    return told
+
+
+def _final(plan: Plan, result: Mapping[str, Any], groups: Sequence[Group]) -> list[Block]:
+    if not result["final"]:
+        return []
+    heads = ("trial", plan.metric.name, "test score", "95 % interval", "solved", "env steps")
+    told: list[Block] = [Table(heads, [final_cells(row) for row in result["final"]])]
+    if result.get("choice"):
+        told.append(Text("{}", (choice_text(result),)))
+    seeds = [
+        (group.label, str(m.summary.seed), number_text(m.summary.test_mean),
+         number_text(m.summary.best_score), f"{m.summary.env_steps:,}")
+        for group in groups
+        for m in group.members
+    ]  # fmt: skip
+    if seeds:
+        told.append(Table(("trial", "seed", "test", "best validation", "env steps"), seeds))
+    return told
+
+
+def final_groups(sweep: Sweep, result: Mapping[str, Any]) -> list[Group]:
+    """The runs of the final that judge: the winner and the config's own values."""
+    runs = []
+    for row in result["final"]:
+        label = f"trial {row['trial']}" + " (own values)" * bool(row["own"])
+        folder = sweep.final_dir(row["trial"], 0).parent
+        runs += [(label, str(path)) for path in sorted(folder.glob("seed*"))]
+    return labelled_groups(runs, sweep.path)
+
+
+def _importance(plan: Plan, trials: Sequence[Trial]) -> list[Block]:
+    found = importances(plan, trials)
+    if not found:
+        return [Text("Too few trials to tell which parameters matter.")]
+    rows = [
+        (name, f"{share.value:.0%}", f"{share.low:.0%} to {share.high:.0%}")
+        for name, share in found.items()
+    ]
+    return [
+        Table(("parameter", "share of the variance explained", "90 % of repeats"), rows),
+        Text("Shares come from {} trials; the repeats draw them anew. A parameter whose repeats "
+             "reach 0 % is not shown to matter, nor is it shown not to.", (len(valued(trials)),)),
+    ]  # fmt: skip
+
+
+def _picture(path: Path) -> Own:
+    data = base64.b64encode(path.read_bytes()).decode()
+    image = f'<img src="data:image/png;base64,{data}" alt="{path.name}">'
+    return Own(f"<figure>{image}</figure>", f"![{path.name}]({path.name})")
+
+
+def _failures(sweep: Sweep, failed: Sequence[Trial]) -> Table:
+    rows = [
+        (str(trial.number), values_text(trained_values(sweep, sweep.plan(), trial)),
+         str(trial.attrs.get("reason") or "-"))
+        for trial in failed
+    ]  # fmt: skip
+    return Table(("trial", "values", "why"), rows)
+
+
+def _base(sweep: Sweep) -> dict[str, Any]:
+    content, _ = read_file(sweep.base_path)
+    return dict(content)
 
 
 def fresh_text(fresh: Mapping[str, Any], run: str) -> str:
@@ -110,11 +207,13 @@ def final_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _trial_table(plan: Plan, trials: Sequence[Trial]) -> str:
+def _trial_table(
+    sweep: Sweep, plan: Plan, trials: Sequence[Trial]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     on_front = {trial.number for trial in front(plan, trials)} if plan.cost else set()
     rows = []
     for trial in ranked(plan, trials)[:MOST_ROWS]:
-        values = plan.space().decode(trial.latents)
+        values = trained_values(sweep, plan, trial)
         own = " (own values)" if trial.attrs.get("own") else ""
         rows.append(
             (
@@ -124,7 +223,7 @@ def _trial_table(plan: Plan, trials: Sequence[Trial]) -> str:
                 *(value_text(values.get(name)) for name in plan.params),
             )
         )
-    return markdown_table(("trial", plan.metric.name, "env steps", *plan.params), rows)
+    return ("trial", plan.metric.name, "env steps", *plan.params), rows
 
 
 def number_text(value: float | None) -> str:
@@ -136,6 +235,8 @@ def number_text(value: float | None) -> str:
 def value_text(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, Mapping | list):
+        return short_text(value)
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -146,13 +247,15 @@ def values_text(values: Mapping[str, Any]) -> str:
 # -- pictures: each parameter against the score, the history, and score against cost --------------
 
 
-def draw_all(sweep: Sweep, plan: Plan, trials: Sequence[Trial]) -> list[str]:
+def draw_all(
+    sweep: Sweep, plan: Plan, trials: Sequence[Trial], result: Mapping[str, Any]
+) -> list[str]:
     """Write the pictures into the folder; returns their names."""
     over = [t for t in trials if t.state in (COMPLETE, PRUNED) and t.value is not None]
     if len(over) < 2:
         return []
     draw_params(sweep.path / "params.png", plan, over)
-    draw_history(sweep.path / "history.png", plan, over)
+    draw_history(sweep.path / "history.png", plan, over, result.get("final") or ())
     names = ["params.png", "history.png"]
     if plan.cost is not None or len({trial.cost for trial in over}) > 1:
         draw_pareto(sweep.path / "pareto.png", plan, over)
@@ -161,19 +264,26 @@ def draw_all(sweep: Sweep, plan: Plan, trials: Sequence[Trial]) -> list[str]:
 
 
 def draw_params(path: Path, plan: Plan, trials: Sequence[Trial]) -> None:
-    """One panel per parameter, the most important first."""
+    """One panel per parameter, the most important first; colours are the numbers of trials."""
+    from matplotlib.ticker import MaxNLocator
+
     shares = importances(plan, trials)
-    order = sorted(plan.space().params, key=lambda param: -shares.get(param.name, 0.0))
+    order = list(plan.space().params)
+    order.sort(key=lambda param: -(shares[param.name].value if param.name in shares else 0.0))
     n_columns = min(3, len(order))
     with saved_figure(path, len(order), n_columns, (4.2, 3.1)) as axes:
         for i, (ax, param) in enumerate(zip(axes, order, strict=True)):
-            _draw_param(ax, param, plan, trials)
-            share = f", importance {shares[param.name]:.0%}" if param.name in shares else ""
+            points = _draw_param(ax, param, plan, trials)
+            share = f", importance {shares[param.name].value:.0%}" if param.name in shares else ""
             ax.set_title(f"{param.name}{share}")
             ax.set_ylabel(plan.metric.name if i % n_columns == 0 else "")
+        bar = ax.figure.colorbar(points, ax=ax.figure.axes, shrink=0.6, label="trial", aspect=30)
+        bar.locator = MaxNLocator(integer=True)
 
 
-def _draw_param(ax: "Axes", param: Param, plan: Plan, trials: Sequence[Trial]) -> None:
+def _draw_param(ax: "Axes", param: Param, plan: Plan, trials: Sequence[Trial]) -> "PathCollection":
+    from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
+
     latent, scale = param.latent(), SCALES.get(str(param.distribution).partition(":")[0])
     seen = [trial for trial in trials if param.name in trial.latents]
     seen.sort(key=lambda trial: plan.sign * (trial.value or 0.0))  # the best are drawn last
@@ -184,17 +294,30 @@ def _draw_param(ax: "Axes", param: Param, plan: Plan, trials: Sequence[Trial]) -
         ax.set_xticks(range(len(options)), [str(option) for option in options])
     elif scale == "logit":
         ax.set_xscale("logit")
-        ax.minorticks_off()
-    elif scale == "log":
+        ends = [x for x in NEAR_ONE if min(places) <= x <= max(places)]
+        ax.xaxis.set_major_locator(FixedLocator(ends or [min(places), max(places)]))
+    elif scale == "log" and min(places) > 0:
         ax.set_xscale("log", base=2 if str(param.distribution).startswith("pow2") else 10)
-    ax.scatter(
+    elif scale == "log":  # a range with 0
+        low = min(place for place in places if place > 0) if any(places) else 1.0
+        ax.set_xscale("symlog", linthresh=low)
+    elif all(isinstance(place, int) for place in places):
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if ax.get_xscale() != "linear":  # not 10^-3, which needs mathematics
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+        ax.xaxis.set_minor_formatter(NullFormatter())
+    return ax.scatter(
         places, _values(seen), c=[trial.number for trial in seen], cmap="viridis", s=26, alpha=0.85,
         linewidths=0, zorder=3,
     )  # fmt: skip
 
 
-def draw_history(path: Path, plan: Plan, trials: Sequence[Trial]) -> None:
-    """The trials in their order, and the best so far."""
+def draw_history(
+    path: Path, plan: Plan, trials: Sequence[Trial], final: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """The trials in their order, the best so far, and beside them the seeds of the final."""
+    from matplotlib.ticker import MaxNLocator
+
     with saved_figure(path, 1, 1, (8, 3.8)) as (ax,):
         for state, colour, label in ((COMPLETE, COLOURS[0], "trial"), (PRUNED, GREY, "pruned")):
             if some := [trial for trial in trials if trial.state == state]:
@@ -206,8 +329,18 @@ def draw_history(path: Path, plan: Plan, trials: Sequence[Trial]) -> None:
             xs.append(trial.number)
             ys.append(plan.sign * best)
         ax.step(xs, ys, where="post", color=COLOURS[1], label="best so far")
+        end = max(trial.number for trial in trials)
+        for i, row in enumerate(final):
+            at, colour = end + 2 + 1.5 * i, COLOURS[4 + i % 2]
+            name = "own values" if row["own"] else f"trial {row['trial']}"
+            ax.scatter([at] * len(row["values"]), row["values"], s=14, color=colour, alpha=0.6)
+            ax.scatter([at], [row["value"]], s=160, marker="_", linewidths=2.6, color=colour,
+                       label=f"final: {name}, fresh seeds")  # fmt: skip
+        if final:
+            ax.axvline(end + 1, color=GREY, linewidth=0.8)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.set(xlabel="trial", ylabel=plan.metric.name, title="search history")
-        ax.legend()
+        ax.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
 def draw_pareto(path: Path, plan: Plan, trials: Sequence[Trial]) -> None:
