@@ -26,6 +26,7 @@ from gymnasium_solver.share.trackers.follow import (
     make_sink,
     read_names,
 )
+from gymnasium_solver.share.trackers.network_events import inputs_of
 from tests.share import tb_reader
 from tests.share.tracked import add_checkpoint, end, follow_with_kills, go_back, grow, new_run
 
@@ -219,6 +220,22 @@ def test_a_checkpoint_gives_histograms_and_a_graph_once(tmp_path: Path) -> None:
     inputs = {node[1][0]: node.get(3) for node in nodes}
     assert inputs[b"torso/0"] == [b"observation"]
     assert inputs[b"actor_head"] == inputs[b"critic_head"] == [b"torso/2"]
+
+
+def test_the_graph_follows_the_names_and_sizes_of_layers() -> None:
+    dueling = {"q.advantage.0": [8, 16], "q.advantage.2": [3, 8], "q.torso.0": [16, 4],
+               "q.value.0": [8, 16]}  # fmt: skip
+    assert inputs_of(dueling) == {
+        "q.torso.0": [], "q.advantage.0": ["q.torso.0"], "q.advantage.2": ["q.advantage.0"],
+        "q.value.0": ["q.torso.0"],
+    }  # fmt: skip
+    conv, end = "actor_features.convolutions.0.0", "actor_features.convolutions.0.2"
+    shared = {conv: [8, 4, 3, 3], end: [8, 8, 3, 3], "actor_torso.0": [32, 72],
+              "actor_head": [2, 32], "critic_head": [1, 32]}  # fmt: skip
+    assert inputs_of(shared) == {
+        conv: [], end: [conv], "actor_torso.0": [end], "actor_head": ["actor_torso.0"],
+        "critic_head": ["actor_torso.0"],
+    }  # fmt: skip
 
 
 def test_the_checksum_is_that_of_tfrecords() -> None:

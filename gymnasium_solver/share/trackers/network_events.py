@@ -5,7 +5,7 @@ Gradients are Adam's running mean of them, which checkpoints have; other optimis
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,31 +54,58 @@ def _histogram(tag: str, values: np.ndarray) -> Iterator[bytes]:
 
 
 def graph(checkpoint: Path) -> bytes:
-    """The layers that have weights, as a GraphDef: each takes what the one before it in its network
-    outputs; a head comes after its torso. Empty without a readable checkpoint."""
-    layers: dict[str, list[int]] = {}
+    """The layers that have weights, as a GraphDef; b"" without a readable checkpoint."""
+    shapes: dict[str, list[int]] = {}
     for name, values in weights_of(checkpoint).items():
-        layer = name.rpartition(".")[0] or name
-        shape = list(values.shape)
-        layers[layer] = max(layers.get(layer, []), shape, key=len)
-    if not layers:
+        if values.size > 1:
+            layer = name.rpartition(".")[0] or name
+            shapes[layer] = max(shapes.get(layer, []), list(values.shape), key=len)
+    if not shapes:
         return b""
     nodes = [_node("observation", "Placeholder", [], [])]
-    last: dict[str, str] = {}
-    for layer in sorted(layers, key=_order):
-        network = re.split(r"[._]", layer)[0]
-        before = last.get(network) or last.get("torso") or "observation"
-        name, shape = layer.replace(".", "/"), layers[layer]
-        nodes.append(_node(name, _KINDS.get(len(shape), "Parameter"), [before], shape))
-        last[network] = name
+    for layer, inputs in inputs_of(shapes).items():
+        kind = _KINDS.get(len(shapes[layer]), "Parameter")
+        before = [one.replace(".", "/") for one in inputs] or ["observation"]
+        nodes.append(_node(layer.replace(".", "/"), kind, before, shapes[layer]))
     return message(*((1, node) for node in nodes))
 
 
-def _order(layer: str) -> tuple[bool, list[tuple[int, str]]]:
-    """Heads last; layers by number."""
-    parts = _NUMBER.split(layer)
-    key = [(int(p), "") if p.isdecimal() else (-1, p) for p in parts]
-    return "head" in layer, key
+def inputs_of(shapes: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
+    """The layers in order, each with those that it takes the outputs of; [] for the observation.
+
+    The order is by names: convolutions, hidden layers, streams of a dueling network, heads. A layer
+    follows the one before it in its part; the first of a part follows the ends of the parts before
+    it in its network. A head without a torso of its own follows one of the size that it takes."""
+    found: dict[str, list[str]] = {}
+    ends: dict[str, str] = {}  # the last layer of each part
+    for layer in sorted(shapes, key=lambda name: (_stage(name), _natural(name))):
+        part, stage = re.sub(r"\.\d+$", "", layer), _stage(layer)
+        earlier = [name for name in ends if _stage(name) < stage]
+        own = [name for name in earlier if _network(name) == _network(part)]
+        size = shapes[layer][1] if len(shapes[layer]) > 1 else 0
+        shared = [name for name in earlier if stage >= STREAM and shapes[ends[name]][0] == size]
+        nearest = max(map(_stage, own or shared), default=0)
+        before = [ends[name] for name in own or shared[-1:] if _stage(name) == nearest]
+        found[layer] = [ends[part]] if part in ends else before
+        ends[part] = layer
+    return found
+
+
+STREAM = 2
+
+
+def _stage(name: str) -> int:
+    words = (("convolutions", "features"), (), ("advantage", "value"), ("head",))
+    return max((i for i, own in enumerate(words) if any(w in name for w in own)), default=1)
+
+
+def _network(name: str) -> str:
+    return re.split(r"[._]", name)[0]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Layer 10 after layer 9."""
+    return [(int(p), "") if p.isdecimal() else (-1, p) for p in _NUMBER.split(name)]
 
 
 def _node(name: str, op: str, inputs: list[str], shape: list[int]) -> bytes:
