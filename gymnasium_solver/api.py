@@ -36,6 +36,7 @@ from gymnasium_solver.runs.checkpoint import LAST
 from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.training import loop
+from gymnasium_solver.training.activity import PREEMPTED, Terminated, sigterm_raises
 from gymnasium_solver.training.observer import Callbacks, EvalResult, Observer, OnEpoch, OnEval
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.score import score, score_in
@@ -76,8 +77,8 @@ def train(
     `progress=True` (or `quiet=False`) shows what `gsolve train` shows. `on_epoch(row)` and
     `on_eval(result)` are called during training; if one returns True or a text, the run is saved
     and stops. So does an interrupt (Ctrl-C): `train` then returns the run, with the status
-    "interrupted", and `resume` continues it. Raises DivergedError if a value in training is not
-    finite.
+    "interrupted", and `resume` continues it. SIGTERM saves too and ends the program with the exit
+    code 75, as `gsolve train` does. Raises DivergedError if a value in training is not finite.
     """
     named: str | Config | None = None
     if isinstance(target, str | Config):
@@ -89,13 +90,15 @@ def train(
     shows = _shows_progress(progress, fields)
     with _environment(env, None, "train()", fields.get("env_kwargs")) as env_id:
         config = _config(named, algo, env_id, fields, fill)
-        with _watched(shows, config.quiet, on_epoch, on_eval, observers, runs_dir) as everyone:
-            return loop.train(
+        watched = _watched(shows, config.quiet, on_epoch, on_eval, observers, runs_dir)
+        with _sigterm_exits(), watched as everyone:
+            run = loop.train(
                 config,
                 runs_root=runs_root(runs_dir),
                 command=["gymnasium_solver.train", config.env_id],
                 observers=everyone,
             )
+    return _unless_terminated(run)
 
 
 def resume(
@@ -124,9 +127,10 @@ def resume(
     kwargs = fields.get("env_kwargs", config.env_kwargs)
     with (
         _environment(env, config, "resume()", kwargs),
+        _sigterm_exits(),
         _watched(shows, config.quiet, on_epoch, on_eval, observers, runs_dir) as everyone,
     ):
-        return loop.resume(
+        resumed = loop.resume(
             f"{found.run.path.resolve()}/{found.label}",
             runs_root=root,
             overrides=fields,
@@ -134,6 +138,7 @@ def resume(
             observers=everyone,
             trust=trust,
         )
+    return _unless_terminated(resumed)
 
 
 def evaluate(
@@ -297,6 +302,24 @@ def _environment(
     factory = as_factory(env, where)
     with given_env(factory, own_id or given_id(factory), env_kwargs) as env_id:
         yield env_id
+
+
+@contextmanager
+def _sigterm_exits() -> Iterator[None]:
+    """SIGTERM before the loop or during the final test, where the run is saved already."""
+    with sigterm_raises():
+        try:
+            yield
+        except Terminated:
+            raise SystemExit(PREEMPTED) from None
+
+
+def _unless_terminated(run: Run) -> Run:
+    """A script must not go on with its next training after a SIGTERM that stopped this one."""
+    meta = run.meta()
+    if meta.get("stop_reason") == "interrupted" and meta.get("stop_detail") == "SIGTERM":
+        raise SystemExit(PREEMPTED)
+    return run
 
 
 def _shows_progress(progress: bool | None, fields: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ It contains no loss and no update. An algorithm builds its network, its policy a
         def update(self, rollout, env_steps, total_steps): ...
 """
 
+import logging
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +26,12 @@ from torch import Tensor, nn
 from gymnasium_solver.algos.agent import Snapshot, Tensors
 from gymnasium_solver.algos.extensions import extensions_for
 from gymnasium_solver.algos.extensions.extension import Extension
+from gymnasium_solver.algos.own_state import (
+    OWN,
+    load_attributes,
+    names_set_by,
+    split_attributes,
+)
 from gymnasium_solver.config.schedule import Schedule, at_start, marks_of
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.demonstrations import Demonstrations
@@ -49,6 +56,19 @@ from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.timing import OFF, Timer
 
 LARGE_ROLLOUT_BYTES = 16 * 2**20  # larger ones are reported before training, images always
+
+
+log = logging.getLogger(__name__)
+PACKAGE = __name__.partition(".")[0]
+
+
+def _is_ours(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == PACKAGE
+
+
+def _is_saved_elsewhere(value: Any) -> bool:
+    """Objects of the framework, and modules and parameters, which the network has."""
+    return _is_ours(type(value)) or isinstance(value, nn.Module)
 
 
 class Learner:
@@ -93,6 +113,7 @@ class Learner:
         self.notes: list[str] = []
         self.wants_details = False
         self.extensions: list[Extension] = extensions_for(self)
+        self._has_warned = False
         self.build()
         for extension in self.extensions:
             extension.attach()
@@ -426,7 +447,26 @@ class Learner:
             own, numbers = extension.state()
             tensors |= {extension.name: own} if own else {}
             extra |= {extension.name: numbers} if numbers else {}
-        return tensors, extra
+        own, numbers = self._own_attributes()
+        return tensors | ({OWN: own} if own else {}), extra | ({OWN: numbers} if numbers else {})
+
+    def _own_attributes(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """State that a plugin keeps in attributes of its own (algos/own_state.py)."""
+        kind = type(self)
+        if _is_ours(kind) or not all(_is_ours(c) for c in kind.__mro__ if "state" in vars(c)):
+            return {}, {}
+        ours = [names_set_by(c) for c in kind.__mro__ if _is_ours(c)]
+        names = vars(self).keys() - set().union(*ours)
+        tensors, numbers, left = split_attributes(self, names, _is_saved_elsewhere)
+        if left and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "%s: a checkpoint does not have %s, so that a resume starts with new ones: define "
+                "state() and load_state() (docs/plugins.md).",
+                kind.__name__,
+                ", ".join(f"self.{name}" for name in left),
+            )
+        return tensors, numbers
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         for extension in self.extensions:  # one that refuses does so before anything is changed
@@ -439,6 +479,7 @@ class Learner:
             with torch.no_grad():
                 for key, value in optimizer.target_tensors().items():
                     value.copy_(torch.as_tensor(tensors["target"][key]))
+        load_attributes(self, tensors.get(OWN, {}), extra.get(OWN, {}))
         self.policy.load_state(extra["policy"])
         self.policy.rng.bit_generator.state = extra["act_rng"]
         self.rng.bit_generator.state = extra["learn_rng"]

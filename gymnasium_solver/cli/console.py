@@ -130,6 +130,8 @@ class TrainConsole(Observer):
         for note in (*self.notes, *info.notes):
             self.on_message("info", note)
 
+    shows_rows = True
+
     def on_epoch(self, row: dict[str, Any]) -> None:
         self._pending.append(row)  # digested by the display's thread
         if self.display is not None:

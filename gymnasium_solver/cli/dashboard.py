@@ -19,7 +19,7 @@ from rich.style import Style
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.live_state import BESTS, GROUPS, PLACES, SHOWN, Line, Span, State
 from gymnasium_solver.cli.output import BLUE, GREEN, GREY, ORANGE, PINK, SKY
-from gymnasium_solver.runs.metrics import describe
+from gymnasium_solver.runs.metrics import describe, own_metrics
 from gymnasium_solver.runs.words import ScoreText
 
 WIDEST = 160
@@ -181,7 +181,8 @@ def _time_shares(state: State, width: int) -> list[Line]:
 
 def table_lines(state: State, width: int, room: int) -> list[Line]:
     """The heading and the rows that fit: chosen by priority, shown in groups."""
-    known = [name for name in SHOWN if name in state.series][: max(0, room - 1)]
+    wanted = (*SHOWN[:4], *own_metrics(state.series), *SHOWN[4:])
+    known = [name for name in wanted if name in state.series][: max(0, room - 1)]
     if not known:
         return []
     numbers: tuple[str, ...] = ("now", "best", "change")
@@ -196,7 +197,7 @@ def table_lines(state: State, width: int, room: int) -> list[Line]:
     head += f"{over:<{spark + 2}}{'  alert'}" if with_alerts else over
     lines: list[Line] = [[(head, GREY)]]
     group = ""
-    for name in sorted(known, key=PLACES.__getitem__):
+    for name in sorted(known, key=lambda name: PLACES.get(name, (len(GROUPS), 0))):
         title = GROUPS[describe(name).group]
         active = [alert for alert in state.alerts.values() if alert.metric == name]
         alert = active[0] if active and not state.ended else None

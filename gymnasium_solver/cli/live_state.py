@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.runs.metrics import METRICS
+from gymnasium_solver.runs.metrics import METRICS, own_metrics
 
 if TYPE_CHECKING:
     from gymnasium_solver.runs.alerts.alert import Alert
@@ -21,6 +21,7 @@ Span = tuple[str, str]  # text, style
 Line = list[Span]
 
 GROUPS = {"train/roll": "train", "val/roll": "val", "train/opt": "learn", "train/hp": "hp"}
+GROUPS["own"] = "own"
 """The groups of the table in their order, and how it calls them."""
 HIDDEN = ("best", "std")  # shown in other columns or elsewhere
 QUICK_EPOCH_S = 1.0
@@ -171,6 +172,8 @@ class State:
         self.row = row
         for name in TRAIN:
             self.add_value(name, row.get(name))
+        for name in own_metrics(row):
+            self.add_value(name, row[name])
 
     def add_eval(self, result: "EvalResult") -> None:
         self.add_value("val/roll/ep_rew/mean", result.mean)

@@ -169,6 +169,11 @@ def describe(name: str) -> Metric:
     return Metric(name, "", group="/".join(name.split("/")[:2]))
 
 
+def own_metrics(names: Iterable[str]) -> list[str]:
+    """Those that a user logs."""
+    return sorted(name for name in names if name.startswith("own/"))
+
+
 def find_metrics(text: str | None = None) -> list[Metric]:
     """The declared metrics that have every word of `text` in their name or description."""
     words = (text or "").lower().split()

@@ -13,7 +13,7 @@ from gymnasium_solver.chart_style import COLOURS, STYLE
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.paths import cannot_write_file
 from gymnasium_solver.printable import printable
-from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, canonical
+from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, canonical, own_metrics
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.series import MetricTable
@@ -67,7 +67,7 @@ def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
     if len(curves) > 1:
         return [RETURNS]
     # A constant (no critic, a fixed rate) shows nothing; a single point may still change.
-    drawn = {name: curves[0].series.get(name, []) for name in PANELS}
+    drawn = {name: curves[0].series.get(name, []) for name in (*PANELS, *own_metrics(known))}
     changing = [n for n, at in drawn.items() if len({y for _, y in at}) > 1 or len(at) == 1]
     return [RETURNS, *changing]
 

@@ -30,7 +30,7 @@ from gymnasium_solver.runs.html_page import (
     legend,
     line_chart,
 )
-from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, describe
+from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, describe, own_metrics
 from gymnasium_solver.runs.query import MEDIA_TYPES, RunDetails, get_details
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import (
@@ -241,7 +241,8 @@ def _curves(details: RunDetails) -> str:
     if not main:
         return "<p>No metrics are logged yet.</p>"
     keys = [(line.colour, line.label, line.opacity) for line in lines]
-    panels = {name: details.curves.get(name, []) for name in (*PANELS, *MORE_PANELS)}
+    names = (*PANELS, *MORE_PANELS, *own_metrics(details.curves))
+    panels = {name: details.curves.get(name, []) for name in names}
     small = "".join(
         f'<figure title="{escape(describe(name).description)}"><figcaption>{escape(name)}'
         f"</figcaption>{line_chart([Line(name, points, COLOURS[0], 1.8)], height=200)}</figure>"

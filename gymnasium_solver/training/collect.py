@@ -23,14 +23,18 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.spec import EnvSpec, task_rows
 from gymnasium_solver.envs.vector import SUCCEEDED, CompiledEnvs, Engine, Step, Totals, VectorEnv
-from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.errors import EnvError, Unsupported
 from gymnasium_solver.fast.native.program import NativeForward
 from gymnasium_solver.fast.native.rollout import CompiledRows
 from gymnasium_solver.policies.policy import Acted, Policy
 from gymnasium_solver.spaces.observations import Obs, put_rows, take_rows
 from gymnasium_solver.timing import Timer
-from gymnasium_solver.training.epoch_metrics import EPISODE_WINDOW, Ended, EpisodeStats
+from gymnasium_solver.training.epoch_metrics import (
+    EPISODE_WINDOW,
+    Ended,
+    EpisodeStats,
+    episode_numbers,
+)
 from gymnasium_solver.training.seeds import derive, stage_seed
 
 BOUNDARY_STEPS = 250_000
@@ -241,7 +245,7 @@ class Collector(EpisodeStats):
             step.episode_length,
             step.terminated,
             step.info.get(SUCCEEDED),
-            step.info.get(EPISODE_PARTS, {}),
+            episode_numbers(step),
         ).only(over)
 
     def note_episodes(self, row: int, step: Step, over: np.ndarray) -> None:

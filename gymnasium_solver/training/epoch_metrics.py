@@ -13,6 +13,8 @@ from gymnasium import spaces
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.random_steps import RepeatedPairs
+from gymnasium_solver.envs.vector import Step
+from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.spaces.actions import ActionKind, action_histogram
 from gymnasium_solver.spaces.observations import Space, obs_arrays, part_spaces
 from gymnasium_solver.training.activity import Activity
@@ -40,13 +42,30 @@ class Ended(NamedTuple):
     lengths: np.ndarray
     terminated: np.ndarray
     success: np.ndarray | None = None  # where the env reports it
-    parts: Mapping[str, np.ndarray] = {}  # rewards added by shapers, by part
+    numbers: Mapping[str, np.ndarray] = {}  # by the name of their metric; NaN: not reported
 
     def only(self, which: np.ndarray) -> "Ended":
         success = None if self.success is None else self.success[which]
-        parts = {name: totals[which] for name, totals in self.parts.items()}
+        numbers = {name: values[which] for name, values in self.numbers.items()}
         columns = (self.returns[which], self.lengths[which], self.terminated[which])
-        return Ended(*columns, success, parts)
+        return Ended(*columns, success, numbers)
+
+
+PART_NAME = "train/roll/ep_part/{}/mean"
+
+
+def episode_numbers(step: Step) -> dict[str, np.ndarray]:
+    """Further numbers of an episode that ends at this step, by the name of their metric: rewards
+    added by shapers, and what the environment or a wrapper reports: info["metrics"] = {"coins": 3}
+    is `own/coins`."""
+    info = step.info
+    found = {PART_NAME.format(name): sums for name, sums in info.get(EPISODE_PARTS, {}).items()}
+    given = info.get("metrics")
+    for name, values in given.items() if isinstance(given, Mapping) else ():
+        column, reported = np.asarray(values), given.get(f"_{name}", True)
+        if column.shape == step.reward.shape and column.dtype.kind in "fiub" and name[:1] != "_":
+            found[f"own/{name}"] = np.where(reported, column.astype(np.float64), np.nan)
+    return found
 
 
 class EpisodeStats:
@@ -60,7 +79,7 @@ class EpisodeStats:
         self.truncations: deque[int] = deque(maxlen=EPISODE_WINDOW)
         """1 for each of these episodes that was cut off and did not terminate, else 0."""
         self.successes: deque[int] = deque(maxlen=EPISODE_WINDOW)
-        self.reward_parts: dict[str, deque[float]] = {}
+        self.numbers: dict[str, deque[float]] = {}  # by the name of their metric
         self.task_returns: dict[str, deque[float]] = {}  # where a run has several tasks
         self.n_episodes = 0
         self._statistics: tuple[int, dict[str, float]] = (0, {})
@@ -75,9 +94,9 @@ class EpisodeStats:
         self.activity.episodes = self.n_episodes
         if ended.success is not None:
             self.successes.extend(ended.success.astype(int).tolist())
-        for name, totals in ended.parts.items():
-            window = self.reward_parts.setdefault(name, deque(maxlen=EPISODE_WINDOW))
-            window.extend(totals.tolist())
+        for name, values in ended.numbers.items():
+            window = self.numbers.setdefault(name, deque(maxlen=EPISODE_WINDOW))
+            window.extend(values[np.isfinite(values)].tolist())
 
     def statistics(self) -> dict[str, float]:
         """The metrics of returns, lengths and truncations; {} before the first episode ended.
@@ -113,14 +132,14 @@ class EpisodeStats:
         self._statistics = 0, {}
         for name in WINDOWS:
             getattr(self, name).clear()
-        self.reward_parts.clear()
+        self.numbers.clear()
 
     def episode_state(self) -> dict[str, Any]:
         return {
             "boundary": self._boundary,
             "restarted_at": self._restarted_at,
             **{name: list(getattr(self, name)) for name in WINDOWS},
-            "reward_parts": {name: list(window) for name, window in self.reward_parts.items()},
+            "reward_parts": {name: list(window) for name, window in self.numbers.items()},
             "task_returns": {name: list(window) for name, window in self.task_returns.items()},
             "n_episodes": self.n_episodes,
         }
@@ -133,8 +152,10 @@ class EpisodeStats:
             getattr(self, name).extend(state.get(name, ()))
         for name, window in self.task_returns.items():
             window.extend(state.get("task_returns", {}).get(name, ()))
-        for name, totals in state.get("reward_parts", {}).items():
-            self.reward_parts[name] = deque(totals, maxlen=EPISODE_WINDOW)
+        for name, values in state.get("reward_parts", {}).items():
+            # An earlier version had the rewards of shapers only.
+            metric = name if "/" in name else PART_NAME.format(name)
+            self.numbers[metric] = deque(values, maxlen=EPISODE_WINDOW)
         self.n_episodes = self.activity.episodes = state["n_episodes"]
 
 
@@ -359,9 +380,7 @@ def _episodes(p: Progress, collector: EpisodeStats) -> dict[str, Any]:
     for name, window in collector.task_returns.items():
         if window:
             row[f"train/task/{name}/ep_rew/mean"] = sum(window) / len(window)
-    for name, totals in collector.reward_parts.items():
-        row[f"train/roll/ep_part/{name}/mean"] = float(np.mean(totals))
-    return row
+    return row | {name: float(np.mean(seen)) for name, seen in collector.numbers.items() if seen}
 
 
 def timing(

@@ -257,9 +257,9 @@ def _log_epoch(
     seconds = share_seconds(trainer.timer)
     row |= timing(p, start, trainer.clocks(), trainer.plan.share_done(p), seconds)
     with trainer.timer.section("log"):
-        trainer.run.log_metrics(row)
         watch_row(trainer.config, p.interventions, row)
-        trainer.observer.on_epoch(row)
+        trainer.observer.on_epoch(row)  # which may add metrics
+        trainer.run.log_metrics(row)
         if trainer.alerts is not None:
             trainer.alerts.see(row)
 

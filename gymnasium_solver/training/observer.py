@@ -205,8 +205,11 @@ class Observer:
     def on_start(self, run: Run, config: Config, info: TrainInfo) -> None:
         """Before the first step."""
 
+    shows_rows = False
+    """Called after the others at the end of an epoch: with the metrics that they added."""
+
     def on_epoch(self, row: dict[str, Any]) -> None:
-        """After each epoch, with the row of metrics just logged."""
+        """After each epoch, with its row of metrics. `row["own/name"] = 1.5` adds a metric."""
 
     def on_eval(self, result: EvalResult, is_best: bool) -> None:
         """After each evaluation during training."""
@@ -237,16 +240,38 @@ class Observers(Observer):
     def __init__(self, members: Sequence[Observer] = ()) -> None:
         self.members = list(members)
         self._failures: dict[int, int] = {}
+        self._told: set[int] = set()
         self._run: Run | None = None
 
-    def _call(self, method: str, *args: Any) -> None:
+    def _call(self, method: str, *args: Any, members: Sequence[Observer] | None = None) -> None:
         if method == "on_start":
             self._run = args[0]
-        for member in list(self.members):
+        for member in list(self.members) if members is None else members:
             try:
                 getattr(member, method)(*args)
             except Exception as error:  # a failing observer must not end training
                 self._failed(member, method, error)
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        """Members may add metrics, and change none."""
+        for member in sorted(self.members, key=lambda member: member.shows_rows):
+            known = dict(row)
+            self._call("on_epoch", row, members=[member])
+            if row != known:
+                self._keep_own(member, known, row)
+
+    def _keep_own(self, member: Observer, known: dict[str, Any], row: dict[str, Any]) -> None:
+        own = {name: row[name] for name in row if name not in known}
+        wrong = [name for name in known if row.get(name) != known[name] and not is_nan(known[name])]
+        wrong += [str(name) for name, value in own.items() if not is_metric(name, value)]
+        row.clear()
+        row |= known | {name: float(x) for name, x in own.items() if is_metric(name, x)}
+        if wrong and id(member) not in self._told:
+            self._told.add(id(member))
+            self._report(
+                f"observer {type(member).__name__}: metrics are not changed, and new ones are "
+                f"numbers with a name: {', '.join(wrong)[:200]}"
+            )
 
     def _failed(self, member: Observer, method: str, error: Exception) -> None:
         count = self._failures[id(member)] = self._failures.get(id(member), 0) + 1
@@ -275,7 +300,18 @@ def _forwarded(method: str) -> Callable[..., None]:
 
 
 for _name in [name for name in vars(Observer) if name.startswith("on_")]:
-    setattr(Observers, _name, _forwarded(_name))
+    if _name not in vars(Observers):
+        setattr(Observers, _name, _forwarded(_name))
+
+
+def is_metric(name: Any, value: Any) -> bool:
+    """Whether a row of metrics takes this."""
+    is_number = isinstance(value, int | float | np.number | np.bool_)
+    return is_number and isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
+
+
+def is_nan(value: Any) -> bool:
+    return bool(value != value)
 
 
 # -- alerts -----------------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """Progress, callbacks, resuming and environments given as code."""
 
 import functools
+import os
+import signal
 import warnings
 from typing import Any
 
@@ -17,6 +19,23 @@ from .conftest import SMALL, MakeRun, Walk
 
 def weights(run: gs.Run) -> bytes:
     return (run.checkpoints_dir / "last" / "model.safetensors").read_bytes()
+
+
+def test_sigterm_saves_and_ends_the_program(make_run: MakeRun) -> None:
+    def terminate(row: dict[str, Any]) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        make_run(on_epoch=terminate, max_epochs=4)
+    assert ended.value.code == 75
+    assert signal.getsignal(signal.SIGTERM) is before
+    run = gs.open_run()
+    assert (run.meta()["status"], run.meta()["epoch"]) == ("interrupted", 1)
+    with pytest.raises(SystemExit):
+        gs.resume(run, on_epoch=terminate)
+    whole = make_run(max_epochs=4)
+    assert weights(gs.resume(run)) == weights(whole)
 
 
 # -- progress and callbacks -------------------------------------------------------------------

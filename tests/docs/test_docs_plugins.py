@@ -58,7 +58,7 @@ def test_the_page_has_an_example_of_each() -> None:
     text = "".join(FILES.values())
     for kind in ("algorithm", "network", "head", "wrapper", "env", "observer"):
         assert f"@gs.register_{kind}(" in text
-    assert len(CONFIGS) == 5
+    assert len(CONFIGS) == 6
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -73,6 +73,23 @@ def test_the_algorithm_learns_and_can_be_loaded() -> None:
     curve = query.get_metrics("@last", ["train/roll/ep_rew/mean"], Path("runs"))
     returns = [value for _, value in curve["train/roll/ep_rew/mean"] if value is not None]
     assert max(returns) > 2 * returns[0]
+
+
+def test_state_in_attributes_of_a_plugin_is_resumed(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"max_env_steps": 4_000, "n_envs": 2, "seed": 1, "eval_episodes": 2,
+                "test_episodes": 2}  # fmt: skip
+
+    def stop(row: dict[str, Any]) -> bool:
+        return bool(row["env_steps"] > 1_500)
+
+    target = "CrossEntropy:cross_entropy"
+    whole = gs.train(target, runs_dir="whole", **settings)
+    cut = gs.train(target, runs_dir="cut", on_epoch=stop, **settings)
+    assert cut.meta()["stop_reason"] == "requested"
+    gs.resume(cut, runs_dir="cut")
+    weights = [(r.checkpoints_dir / "last/model.safetensors").read_bytes() for r in (whole, cut)]
+    assert weights[0] == weights[1]
+    assert not caplog.records
 
 
 def test_the_observer_stops_the_run() -> None:

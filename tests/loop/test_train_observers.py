@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 
 from gymnasium_solver.config.schema import Config
@@ -114,6 +116,73 @@ def test_a_checkpoint_and_an_evaluation_can_be_asked_for(
     ]
     assert [e["epoch"] for e in events(run, "eval") if e["stage"] == "val"] == [4]
     assert weight_hash(run) == weight_hash(plain)
+
+
+class Counts(Observer):
+    shows_rows = False
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        row["own/visits"] = np.float32(row["epoch"])
+        row["own/text"] = "no number"
+        row["epoch"] = -1
+
+
+class Shows(Observer):
+    shows_rows = True
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.said: list[str] = []
+
+    def on_epoch(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+    def on_message(self, level: str, text: str) -> None:
+        self.said.append(text)
+
+
+def test_an_observer_adds_metrics_and_changes_none(make_config: Call) -> None:
+    shows = Shows()
+    run = go(make_config("ppo", "Bandit-v0", max_epochs=2), shows, Counts())
+    rows = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+    for found in (rows, shows.rows):
+        seen = [(row["epoch"], row.get("own/visits")) for row in found if "train/cnt/epoch" in row]
+        assert seen == [(1, 1.0), (2, 2.0)]
+        assert not any("own/text" in row for row in found)
+    (said,) = [text for text in shows.said if "Counts" in text]
+    assert "epoch, own/text" in said
+
+
+class Coins(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Counts steps; reports only in every second episode."""
+
+    n = episode = 0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.n, self.episode = 0, self.episode + 1
+        return self.env.reset(**kwargs)
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self.n += 1
+        if self.episode % 2:
+            info["metrics"] = {"coins": 2 * self.n, "name": "x"}
+        return obs, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_metrics_in_the_info_of_an_environment(
+    mode: str, make_config: Call, resume: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"max_episode_steps": 5, "vectorization_mode": mode, "max_epochs": 3}
+    wrappers = [{"id": "tests.loop.test_train_observers:Coins"}]
+    config = make_config("ppo", "CartPole-v1", env_wrappers=wrappers, **fields)
+    run = go(config)
+    rows = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
+    assert rows[-1]["own/coins"] == 10.0
+    assert not any("own/name" in row for row in rows)
+    state = json.loads((run.checkpoints_dir / "last" / "state.json").read_text())
+    assert set(state["collector"]["reward_parts"]) == {"own/coins"}
 
 
 def test_a_config_names_observers_of_plugins(

@@ -1,7 +1,9 @@
 """Learners: what is saved goes on exactly; what does not fit is refused; targets of the update."""
 
 import json
+from collections import deque
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -332,3 +334,74 @@ def test_the_mode_of_a_gradient_is_saved_and_resumed() -> None:
     assert two.descent.mode == "torch"
     assert two.update_mode == "plain torch"
     assert two.n_updates == 2
+
+
+# -- plugins ----------------------------------------------------------------------------------
+
+
+class Kept(PPO):
+    """As a plugin: state in attributes of its own."""
+
+    def build(self) -> None:
+        super().build()
+        self.counts = np.arange(3)
+        self.table: dict[str, Any] = {"a": [1, 2.5]}
+        self.recent: deque[float] = deque([0.5], maxlen=4)
+        self.best = np.float32(1.5)
+        self.moving = torch.zeros(2)
+        self.own_rng = np.random.default_rng(3)
+        self.draws = torch.Generator().manual_seed(3)
+
+
+class Opaque(Kept):
+    def build(self) -> None:
+        super().build()
+        self.tree = SimpleNamespace(size=3)
+
+
+class Declared(Kept):
+    def state(self) -> Any:
+        return super().state()
+
+
+def plugin(kind: type[PPO]) -> Any:
+    config = algo_class("ppo").Config(env_id="X-v0", algo_id="ppo", hidden_dims=[4], n_envs=2)
+    return kind(config, OBS, DISCRETE, 0)
+
+
+def test_attributes_of_a_plugin_are_saved() -> None:
+    first, second = plugin(Kept), plugin(Kept)
+    first.counts[0], first.table["b"], first.best = 9, None, np.float32(2.5)
+    first.recent.append(7.0)
+    first.moving += 1
+    first.own_rng.normal()
+    torch.rand(1, generator=first.draws)
+    kept = second.moving
+    tensors, extra = first.state()
+    second.load_state(
+        {file: {k: v.numpy() for k, v in part.items()} for file, part in tensors.items()},
+        json.loads(json.dumps(extra)),
+    )
+    assert second.counts.tolist() == [9, 1, 2]
+    assert (second.table, second.best) == ({"a": [1, 2.5], "b": None}, 2.5)
+    assert (list(second.recent), second.recent.maxlen) == ([0.5, 7.0], 4)
+    assert second.moving is kept or second.moving.data_ptr() == kept.data_ptr()
+    assert second.moving.tolist() == [1, 1]
+    assert first.own_rng.normal() == second.own_rng.normal()
+    assert torch.equal(torch.rand(2, generator=first.draws), torch.rand(2, generator=second.draws))
+
+
+def test_what_cannot_be_saved_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    agent = plugin(Opaque)
+    agent.state()
+    agent.state()
+    (record,) = caplog.records
+    assert "self.tree" in record.getMessage()
+    assert "self.counts" not in record.getMessage()
+
+
+def test_a_plugin_that_saves_its_state_itself_is_left_alone() -> None:
+    tensors, extra = plugin(Declared).state()
+    assert "attributes" not in tensors
+    assert "attributes" not in extra
+    assert "attributes" not in agent_for("ppo").state()[1]
