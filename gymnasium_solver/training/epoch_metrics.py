@@ -61,7 +61,9 @@ def episode_numbers(step: Step) -> dict[str, np.ndarray]:
     info = step.info
     found = {PART_NAME.format(name): sums for name, sums in info.get(EPISODE_PARTS, {}).items()}
     given = info.get("metrics")
-    for name, values in given.items() if isinstance(given, Mapping) else ():
+    if not isinstance(given, Mapping):
+        return found
+    for name, values in given.items():
         column, reported = np.asarray(values), given.get(f"_{name}", True)
         if column.shape == step.reward.shape and column.dtype.kind in "fiub" and name[:1] != "_":
             found[f"own/{name}"] = np.where(reported, column.astype(np.float64), np.nan)

@@ -76,8 +76,8 @@ def test_the_algorithm_learns_and_can_be_loaded() -> None:
 
 
 def test_state_in_attributes_of_a_plugin_is_resumed(caplog: pytest.LogCaptureFixture) -> None:
-    settings = {"max_env_steps": 4_000, "n_envs": 2, "seed": 1, "eval_episodes": 2,
-                "test_episodes": 2}  # fmt: skip
+    settings: dict[str, Any] = {"max_env_steps": 4_000, "n_envs": 2, "seed": 1}
+    settings |= {"eval_episodes": 2, "test_episodes": 2}
 
     def stop(row: dict[str, Any]) -> bool:
         return bool(row["env_steps"] > 1_500)

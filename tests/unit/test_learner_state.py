@@ -365,7 +365,7 @@ class Declared(Kept):
 
 
 def plugin(kind: type[PPO]) -> Any:
-    config = algo_class("ppo").Config(env_id="X-v0", algo_id="ppo", hidden_dims=[4], n_envs=2)
+    config: Any = algo_class("ppo").Config(env_id="X-v0", algo_id="ppo", hidden_dims=[4], n_envs=2)
     return kind(config, OBS, DISCRETE, 0)
 
 
