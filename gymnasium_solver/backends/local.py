@@ -23,6 +23,8 @@ FOLDER/tasks.json, a job array of Slurm.
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +33,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -95,6 +98,8 @@ class Job:
     stuck: int = 0
     """How many starts before this one began from the same checkpoint."""
     cpus: int | None = None
+    gpus: str | None = None
+    """The GPUs that it was given, as in CUDA_VISIBLE_DEVICES; None: all of the machine."""
     ended_with: int | None = field(default=None, compare=False)
     """The exit code, if the process has recorded it itself."""
 
@@ -206,7 +211,7 @@ def claim(folder: Path, cpus: int, argv: list[str]) -> int | None:
     pid = os.getpid()
     job = Job(
         folder, argv, pid, machine.process_start(pid), machine.hostname(), utc_now(), starts,
-        newest, stuck, cpus or None,
+        newest, stuck, cpus or None, os.environ.get(SHARED),
     )  # fmt: skip
     record(folder, job)
     os.close(handle)
@@ -320,16 +325,75 @@ def tail(folder: Path, lines: int = 20) -> list[str]:
     return text.splitlines()[-lines:]
 
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+SHARED = "GSOLVE_GPUS"  # the same, if the pool has set it
+
+
+@cache
+def _listed_gpus() -> tuple[str, ...]:
+    """The GPUs that NVIDIA's driver shows to this process."""
+    if shutil.which("nvidia-smi") is None:
+        return ()
+    try:
+        found = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(re.findall(r"^GPU (\d+):", found.stdout, re.MULTILINE))
+
+
+def gpus_here() -> list[str]:
+    """Names of the GPUs that a run here may use, as in CUDA_VISIBLE_DEVICES."""
+    if (given := os.environ.get(VISIBLE)) is None:
+        return list(_listed_gpus())
+    return [name.strip() for name in given.split(",") if name.strip() not in ("", "-1")]
+
+
+def _names_gpu(argv: Sequence[str]) -> bool:
+    """Whether a command names one of the machine's GPUs itself, such as cuda:1."""
+    for word in argv:
+        text = word
+        if word.endswith((".yaml", ".yml")):
+            with suppress(OSError):
+                text = Path(word).read_text(encoding="utf-8", errors="replace")
+        if re.search(r"^(device: *)?['\"]?cuda:\d", text, re.MULTILINE):
+            return True
+    return False
+
+
 class LocalBackend:
     """Processes on this machine for the pool (experiments/pool.py)."""
 
-    def __init__(self, nursery: Forks | None = None) -> None:
-        self._nursery = nursery
+    def __init__(self, nursery: Forks | None = None, gpus: float | None = None) -> None:
+        """`gpus`: how many GPUs a run gets, such as 0.25; None: one, if there are several, and as
+        many runs on each as there are jobs."""
+        self._nursery, self._gpus = nursery, gpus
+        self._folders: set[Path] = set()
+        cards = len(gpus_here()) if gpus else 0
+        if gpus and gpus > cards:
+            raise BackendError(f"a run is to get {gpus:g} GPUs, but there are {cards} here")
+        self.most_jobs = int(cards / gpus + 1e-9) if gpus else None
+        """How many runs there is room for; None: any number."""
 
     def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> object:
-        return start(argv, folder, cpus=cpus, nursery=self._nursery)
+        env = self._shared(argv)
+        self._folders.add(folder)
+        return start(argv, folder, cpus=cpus, env=env, nursery=self._nursery)
+
+    def _shared(self, argv: Sequence[str]) -> dict[str, str]:
+        """The environment variables that give a run the GPUs with the fewest runs on them."""
+        if self._gpus == 0:
+            return {VISIBLE: "", SHARED: ""}
+        cards = gpus_here()
+        n = max(1, round(self._gpus or 1))
+        if (self._gpus is None and len(cards) < 2) or not cards or _names_gpu(argv):
+            return {}
+        jobs = [job for folder in self._folders if (job := find(folder)) and job.is_running]
+        taken = [card for job in jobs for card in (job.gpus or "").split(",")]
+        chosen = ",".join(sorted(cards, key=taken.count)[:n])  # stable: the first of equal ones
+        return {VISIBLE: chosen, SHARED: chosen}
 
     def is_running(self, folder: Path) -> bool:
+        self._folders.add(folder)
         return is_running(folder)
 
     def exit_code(self, folder: Path) -> int | None:

@@ -42,7 +42,7 @@ class RayBackend(CountedStarts):
     """Starts runs as Ray tasks. `address`: of an existing cluster; None: one on this machine."""
 
     def __init__(
-        self, address: str | None = None, *, cpus: int = 1, gpus: int = 0, memory_gb: float = 0.0
+        self, address: str | None = None, *, cpus: int = 1, gpus: float = 0, memory_gb: float = 0.0
     ) -> None:
         try:
             import ray

@@ -36,11 +36,12 @@ SPEED = {"mlp": 5_000.0, "mlp_replay": 150.0, "cnn": 300.0, "cnn_replay": 60.0}
 class Resources:
     cpus: int
     memory_gb: float
-    gpus: int
+    gpus: float
+    """Less than 1: several runs share a card, here and with Ray."""
     hours: float
 
     def __str__(self) -> str:
-        gpus = f", {self.gpus} GPU{'s' * (self.gpus > 1)}" if self.gpus else ", no GPU"
+        gpus = f", {self.gpus:g} GPU{'s' * (self.gpus > 1)}" if self.gpus else ", no GPU"
         cpus = f"{self.cpus} CPU{'s' * (self.cpus > 1)}"
         return f"{cpus}, {self.memory_gb:g} GB of memory{gpus}, {self.hours:g} h"
 
@@ -77,10 +78,15 @@ class Resources:
             if match is None:
                 raise ConfigError(f"--resources {part}: expected a number, such as {key}=2")
             number = float(match[1])
-            is_count = key in ("cpus", "gpus")
+            is_count = key == "cpus" or (key == "gpus" and number > 1)
             if (is_count and not number.is_integer()) or (key != "gpus" and not number):
-                raise ConfigError(f"--resources {part}: expected a number, such as {key}=2")
-            changes[NAMES[key]] = int(number) if is_count else number
+                example = (
+                    "a whole number, or a share such as gpus=0.25"
+                    if key == "gpus"
+                    else (f"a number, such as {key}=2")
+                )
+                raise ConfigError(f"--resources {part}: expected {example}")
+            changes[NAMES[key]] = int(number) if number.is_integer() and key != "hours" else number
         return replace(self, **changes)
 
 
@@ -134,9 +140,20 @@ def check_backend(name: str | None, *, sbatch: str | None, resources: str | None
         )
     if sbatch is not None and name != "slurm":
         raise ConfigError("--sbatch is for --backend slurm")
-    if resources is not None and name == "local":
-        raise ConfigError("--resources is for clusters; on this machine use --jobs")
+    if resources is not None and name == "local" and not re.fullmatch(r"gpus=[^\s,]+", resources):
+        raise ConfigError(
+            "--resources on this machine is gpus=N, or gpus=0.25 for four runs on a card; "
+            "the rest is for clusters. Use --jobs"
+        )
+    share = re.search(r"\bgpus=(0?\.\d*[1-9]\d*)", resources or "")
+    if share is not None and name in ("slurm", "dstack", "modal"):
+        raise ConfigError(f"--resources gpus={share[1]}: {name} gives whole GPUs only")
     return name
+
+
+def local_gpus(resources: str | None) -> float | None:
+    """How many GPUs of this machine each run gets; None if the user did not say."""
+    return None if resources is None else Resources(1, 1.0, 0, 1.0).override(resources).gpus
 
 
 def needs_of(configs: Sequence[Path], given: str | None) -> tuple[Resources, str]:

@@ -61,7 +61,7 @@ RUN[/CHECKPOINT]            @last, an id or a part of one; then /@best, /@last o
 --log-level LEVEL           show messages from debug, info (default), warning or error on
 --backend NAME              local (default), ray, slurm, dstack or modal
 --resources TEXT            what each run gets on a cluster, such as "cpus=4 memory=8 hours=2"
-                            (default: an estimate)
+                            (default: an estimate); here gpus=1, or gpus=0.25 to share a card
 --sbatch TEXT               further options of sbatch, such as "partition=gpu account=x"
 --max-steps, --steps N=1000      cut an episode after N steps
 """

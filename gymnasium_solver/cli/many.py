@@ -192,7 +192,9 @@ def _run_tasks(
 
     with locked(experiment.path):
         backend = pool_backend(args, experiment.config_files())
-        pool = experiment.pool(max(1, at_once), LocalBackend(nursery) if nursery else backend)
+        if nursery:
+            backend = LocalBackend(nursery, resources.local_gpus(args.resources))
+        pool = experiment.pool(max(1, at_once), backend)
         try:
             with table:
                 pool.run(on_change=table.on_change, on_poll=on_poll)
@@ -243,11 +245,13 @@ def needs_of(args: Args, configs: Sequence[Path]) -> "Resources":
     return needs
 
 
-def pool_backend(args: Args, configs: Sequence[Path]) -> "Backend | None":
-    """What a coordinator here starts runs of these configs on; None: this machine. The runs are not
-    all known at the start, so that it must see each of their folders."""
+def pool_backend(args: Args, configs: Sequence[Path]) -> "Backend":
+    """What a coordinator here starts runs of these configs on. The runs are not all known at the
+    start, so that it must see each of their folders."""
     if (name := backend_of(args)) == "local":
-        return None
+        from gymnasium_solver.backends.local import LocalBackend
+
+        return LocalBackend(gpus=resources.local_gpus(args.resources))
     needs = needs_of(args, configs)
     if name == "slurm":
         from gymnasium_solver.backends.slurm import SlurmBackend, sbatch_options

@@ -112,10 +112,11 @@ class Pool:
         self, jobs: int = 1, *, backend: Backend | None = None, retry_failed: bool = False
     ) -> None:
         """`retry_failed`: try runs that have failed earlier once more."""
-        self.jobs = max(1, jobs)
+        self.backend: Backend = backend or local.LocalBackend()
+        most = getattr(self.backend, "most_jobs", None)  # by the GPUs that each gets
+        self.jobs = max(1, jobs if most is None else min(jobs, most))
         self.cpus = max(1, cpu_count() // self.jobs)
         """CPUs for the threads of one task: an equal share of this machine's."""
-        self.backend: Backend = backend or local.LocalBackend()
         self.retry_failed = retry_failed
         self.tasks: list[Task] = []
 

@@ -8,11 +8,16 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.backends.local import ALREADY_RUNNING, LAUNCH, newest_checkpoint
+from gymnasium_solver.backends.resources import check_backend, local_gpus
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.experiments.pool import Pool
 
 SLEEP = [sys.executable, "-S", "-c", "import time; print('here', flush=True); time.sleep(60)"]
 
@@ -132,3 +137,105 @@ def test_a_command_that_does_not_exist(folder: Path) -> None:
     assert local.wait(folder, 10)
     assert job.exit_code == 127
     assert "No such file" in local.tail(folder)[-1]
+
+
+# -- GPUs ------------------------------------------------------------------------------------------
+
+
+class Cards:
+    """Jobs that run until they are taken out, in place of processes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, visible: str) -> None:
+        self.given: dict[Path, str | None] = {}
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        monkeypatch.setattr(local, "start", self.start)
+        monkeypatch.setattr(local, "find", self.find)
+
+    def start(self, argv: Any, folder: Path, *, env: dict[str, str], **_: Any) -> None:
+        self.given[folder] = env.get("CUDA_VISIBLE_DEVICES")
+
+    def find(self, folder: Path) -> Any:
+        if folder not in self.given:
+            return None
+        return SimpleNamespace(is_running=True, gpus=self.given[folder])
+
+
+def test_a_job_records_its_gpus(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    backend = local.LocalBackend()
+    code = "import os; print(os.environ['CUDA_VISIBLE_DEVICES'])"
+    backend.start(quick(code), folder)
+    assert local.wait(folder, 30)
+    assert local.tail(folder) == ["0"]
+    job = local.find(folder)
+    assert job is not None
+    assert job.gpus == "0"
+
+
+def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = Cards(monkeypatch, "2, 5")
+    backend = local.LocalBackend()
+    folders = [Path(f"run{i}") for i in range(4)]
+    for folder in folders:
+        backend.start(["gsolve", "train"], folder)
+    assert [cards.given[folder] for folder in folders] == ["2", "5", "2", "5"]
+    del cards.given[folders[1]], cards.given[folders[3]]  # they have ended
+    backend.start(["gsolve", "train"], folders[1])
+    assert cards.given[folders[1]] == "5"
+    anew = local.LocalBackend()  # another coordinator attaches to what runs
+    assert anew.is_running(folders[0])
+    assert anew.is_running(folders[2])
+    anew.start(["gsolve", "train"], folders[3])
+    assert cards.given[folders[3]] == "5"
+
+
+def test_a_share_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    cards = Cards(monkeypatch, "0,1")
+    backend = local.LocalBackend(gpus=0.25)
+    assert Pool(100, backend=backend).jobs == backend.most_jobs == 8
+    for i in range(8):
+        backend.start(["gsolve"], Path(f"run{i}"))
+    assert sorted(map(str, cards.given.values())) == ["0"] * 4 + ["1"] * 4
+    two = local.LocalBackend(gpus=2)
+    assert two.most_jobs == 1
+    two.start(["gsolve"], Path("two"))
+    assert cards.given[Path("two")] == "0,1"
+    local.LocalBackend(gpus=0).start(["gsolve"], Path("none"))
+    assert cards.given[Path("none")] == ""
+    with pytest.raises(local.BackendError, match="there are 2 here"):
+        local.LocalBackend(gpus=3)
+
+
+def test_one_gpu_or_a_named_one_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cards = Cards(monkeypatch, "0")
+    local.LocalBackend().start(["gsolve"], Path("one"))
+    assert cards.given[Path("one")] is None
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    config = tmp_path / "a.yaml"
+    config.write_text("env_id: x\ndevice: cuda:1\n")
+    local.LocalBackend().start(["gsolve", "train", str(config)], Path("named"))
+    assert cards.given[Path("named")] is None
+    local.LocalBackend().start(["gsolve", "train", "--device", "cuda:1"], Path("flag"))
+    assert cards.given[Path("flag")] is None
+
+
+@pytest.mark.parametrize(
+    ("backend", "text", "message"),
+    [
+        ("local", "cpus=2", "gpus=0.25 for four runs"), ("slurm", "gpus=0.5", "whole GPUs only"),
+        ("modal", "gpus=0.25", "whole GPUs only"),
+    ],
+)  # fmt: skip
+def test_shares_that_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch, backend: str, text: str, message: str
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda _: "/usr/bin/sbatch")
+    with pytest.raises(ConfigError, match=message):
+        check_backend(backend, sbatch=None, resources=text)
+    assert check_backend("local", sbatch=None, resources="gpus=0.25") == "local"
+    assert check_backend("ray", sbatch=None, resources="cpus=1 gpus=0.25") == "ray"
+    assert local_gpus("gpus=0.25") == 0.25
+    with pytest.raises(ConfigError, match="a whole number, or a share"):
+        local_gpus("gpus=1.5")
