@@ -11,7 +11,14 @@ from torch.nn.utils import parametrizations
 
 from gymnasium_solver.config.layer_list import ON_IMAGES, Layer
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.blocks import ACTIVATIONS, HIDDEN_GAIN, NoisyLinear, Residual, linear
+from gymnasium_solver.nets.blocks import (
+    ACTIVATIONS,
+    HIDDEN_GAIN,
+    NoisyLinear,
+    Residual,
+    factor_noise,
+    linear,
+)
 from gymnasium_solver.nets.renorm import BatchRenorm
 from gymnasium_solver.suggest import did_you_mean
 
@@ -66,12 +73,17 @@ class Noisy(NoisyLinear):
         self.register_buffer("uses", torch.zeros((), dtype=torch.int64))
 
     def forward(self, x: Tensor) -> Tensor:
-        if torch.is_grad_enabled():
-            self.uses += 1
-            self.resample(np.random.default_rng((self.seed, int(self.uses))))
-        else:
-            self.resample(None)
-        return super().forward(x)
+        if not torch.is_grad_enabled():
+            return nn.functional.linear(x, self.weight, self.bias)
+        self.uses += 1
+        rng = np.random.default_rng((self.seed, int(self.uses)))
+        # Not the buffers: a loss may use the layer twice, each time with noise of its own.
+        to, at = (
+            torch.from_numpy(factor_noise(rng, like.shape)).to(x.device)
+            for like in (self.noise_out, self.noise_in)
+        )
+        weight = self.weight + self.weight_sigma * (to.unsqueeze(1) * at)
+        return nn.functional.linear(x, weight, self.bias + self.bias_sigma * to)
 
 
 class BatchNorm(BatchRenorm):

@@ -84,6 +84,8 @@ def test_noise_comes_with_gradients_only_and_repeats_itself() -> None:
     assert not torch.equal(a, b)
     second.load_state_dict(first.state_dict())
     assert torch.equal(first(x), second(x)), "a resumed layer draws what the first would have"
+    (first(x) + first(x)).sum().backward()  # twice in one loss
+    assert first.weight_sigma.grad is not None
 
 
 def test_batch_norm_learns_its_statistics_and_a_target_network_has_them() -> None:
