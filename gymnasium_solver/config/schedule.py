@@ -316,7 +316,7 @@ def _check_numbers(schedule: Schedule) -> None:
 PLATEAU = "ReduceLROnPlateau"  # needs a metric: read as an intervention (nested.py)
 _TORCH_STEPS = 0.001  # `every`, if it is not given: 1,000 steps in a run
 _MOST_TORCH_STEPS = 1_000_000
-_TORCH_KEYS = ("start", "options", "every", "schedule")
+_TORCH_KEYS = ("start", "options", "every", "scale", "schedule")
 # Counts of steps that a class needs: all of the run, if they are not given.
 _WHOLE_RUN = ("total_steps", "T_max")
 
@@ -327,6 +327,8 @@ class TorchSchedule(Schedule):
     for a whole run, so there is no state to save."""
 
     options: tuple[tuple[str, Any], ...] = ()
+    scale: float = 1.0
+    """Factor of every value, which an intervention changes."""
 
     def at(self, env_steps: float, total_env_steps: float) -> float:
         every = max(_place(self.every, total_env_steps), 1e-9)
@@ -337,7 +339,8 @@ class TorchSchedule(Schedule):
                 f"{_MOST_TORCH_STEPS:,}; raise `every`"
             )
         done = math.floor(env_steps / every + 1e-9)
-        return _torch_values(self.shape, self.start, self.options, n_steps)[min(done, n_steps)]
+        values = _torch_values(self.shape, self.start, self.options, n_steps)
+        return self.scale * values[min(done, n_steps)]
 
     @property
     def is_constant(self) -> bool:
@@ -345,10 +348,17 @@ class TorchSchedule(Schedule):
 
     @property
     def values(self) -> tuple[float, ...]:
-        return (self.start,)
+        return (self.scale * self.start,)
 
     def scaled(self, factor: float, plus: float = 0.0) -> "Schedule":
-        raise ValueError(f"it follows torch's {self.shape}, which cannot be multiplied or added to")
+        if plus:
+            raise ValueError(f"it follows torch's {self.shape}, which can only be multiplied")
+        return replace(self, scale=self.scale * factor)
+
+    def limited(self, low: float, high: float) -> "Schedule":
+        if (low, high) != (-math.inf, math.inf):
+            raise ValueError(f"it follows torch's {self.shape}, which takes no min and max")
+        return self
 
     def check(self, total_env_steps: float) -> None:
         """Nothing to check: it has no places but `every`."""
@@ -357,7 +367,8 @@ class TorchSchedule(Schedule):
         written: dict[str, Any] = {"schedule": self.shape, "start": self.start}
         if self.options:
             written["options"] = {name: _listed(value) for name, value in self.options}
-        return written | ({} if self.every == _TORCH_STEPS else {"every": self.every})
+        more = {"every": (self.every, _TORCH_STEPS), "scale": (self.scale, 1.0)}
+        return written | {key: own for key, (own, usual) in more.items() if own != usual}
 
     def __str__(self) -> str:
         return f"{self.start:g} by {self.shape}"
@@ -368,7 +379,7 @@ def _torch_schedule(shape: str, given: Mapping[Any, Any]) -> TorchSchedule:
     if unknown or "start" not in given:
         what = f"has no {', '.join(unknown)}" if unknown else "needs start"
         raise ValueError(
-            f"a schedule by torch's {shape} {what}; it takes start, options, and every"
+            f"a schedule by torch's {shape} {what}; it takes start, options, every, scale"
         )
     if shape == PLATEAU:
         raise ValueError(f"{PLATEAU} watches a metric: it works for whole fields of a config only")
@@ -379,8 +390,10 @@ def _torch_schedule(shape: str, given: Mapping[Any, Any]) -> TorchSchedule:
     if every <= 0:
         raise ValueError(f"`every` must be above 0, not {every:g}")
     frozen = tuple((str(name), _hashable(value)) for name, value in options.items())
-    start = _number("start", given["start"])
-    return TorchSchedule(shape=shape, start=start, end=start, every=every, options=frozen)
+    start, scale = _number("start", given["start"]), _number("scale", given.get("scale", 1.0))
+    return TorchSchedule(
+        shape=shape, start=start, end=start, every=every, options=frozen, scale=scale
+    )
 
 
 def _hashable(value: Any) -> Any:
@@ -508,6 +521,7 @@ class scheduled:  # lower case: it is used like a function, Annotated[Schedule, 
                         "end": number,
                         "schedule": {"anyOf": [{"enum": list(_NEEDS)}, {"pattern": "^[A-Z]"}]},
                         "options": {"type": "object"},
+                        "scale": {"type": "number"},
                         **dict.fromkeys((*_SPAN, "every"), place),
                         "rate": {"type": "number", "exclusiveMinimum": 0},
                         "cycles": {"type": "number", "exclusiveMinimum": 0},

@@ -172,6 +172,18 @@ def test_a_scheduler_of_torch_gives_the_values_of_torch(name: str, options: Any)
             scheduler.step()
 
 
+def test_a_scheduler_of_torch_can_be_multiplied() -> None:
+    written = {"schedule": "StepLR", "start": 0.01, "options": {"step_size": 300}}
+    half = Schedule.parse(written).scaled(0.5).limited(-math.inf, math.inf)
+    assert half.at(0, 1000) == 0.005
+    assert half.at(999, 1000) == pytest.approx(5e-6)
+    assert Schedule.parse(half.dump()) == half
+    with pytest.raises(ValueError, match="only be multiplied"):
+        half.scaled(1.0, 0.1)
+    with pytest.raises(ValueError, match="no min and max"):
+        half.limited(0.0, 1.0)
+
+
 def test_a_scheduler_of_torch_fills_the_run() -> None:
     schedule = Schedule.parse({"schedule": "CosineAnnealingLR", "start": 0.01})
     assert schedule.at(0, 5000) == 0.01
