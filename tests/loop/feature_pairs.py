@@ -187,7 +187,7 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("dqn",), CORES, (*HEADS, "her", "combined")),
     (("her",), (*SWITCHES["intrinsic"], *(place for place in PLACES if place != "goals"))),
     (("simba",), ("image",)),
-    (("simba", "rms norm"), ("spectral",)),
+    (("rms norm",), ("spectral",)),
     (("crossq",), ("rms norm", "simba")),
     (REAL_ONLY, (*DISCRETE_PLACES, *MIXED_PLACES)),
 ]
