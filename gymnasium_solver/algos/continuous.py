@@ -90,6 +90,7 @@ def soft_policy(learner: ReplayLearner, sde_sample_freq: int = -1) -> SoftPolicy
         learner.actions,
         learner.act_rng,
         cfg.noise_correlation,
+        noise_repeat=getattr(cfg, "noise_repeat", 1),
         record=learner.execution.records_acting,
         compile=learner.execution.compiles,
         sde_sample_freq=sde_sample_freq,
@@ -147,7 +148,8 @@ def target_entropy(learner: Any, hp: Hp, mask: Tensor | None) -> float | Tensor:
     if "target_entropy" in hp:
         return hp["target_entropy"]
     if not learner.n_actions:
-        return -float(learner.width)
+        each = getattr(learner.config, "target_entropy_by_std", None)
+        return learner.width * (-1.0 if each is None else each)
     largest = math.log(learner.n_actions) if mask is None else mask.sum(1).log().mean()
     return hp["target_entropy_ratio"] * largest
 
@@ -156,6 +158,15 @@ def actor_turn(learner: ReplayLearner) -> bool:
     """Whether the next step trains the actor too: every `policy_delay` steps of the critics."""
     cfg: Any = learner.config
     return (learner.descents["critic"].optimizer.n_steps + 1) % cfg.policy_delay == 0
+
+
+def numbered(moments: list[Tensor]) -> dict[str, Tensor]:
+    """Statistics of batch norms (nets/renorm.py) as outputs of a loss."""
+    return {f"moment {i}": moment for i, moment in enumerate(moments)}
+
+
+def moments_in(outputs: Mapping[str, Tensor]) -> list[Tensor]:
+    return [value for name, value in outputs.items() if name.startswith("moment")]
 
 
 def renamed(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
@@ -197,6 +208,7 @@ class ActorBatch(NamedTuple):
     obs: Any  # tree of tensors [B, ...]
     mask: Tensor | None = None  # legal actions [B, A], if the env provides masks
     noise: Tensor | None = None  # standard normal [B, A], for Box actions
+    next_obs: Any = None  # to normalise by their statistics too (batch norm of block flash)
 
 
 def legal_log_probs(logits: Tensor, mask: Tensor | None) -> Tensor:

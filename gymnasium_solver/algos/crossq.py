@@ -29,7 +29,9 @@ from gymnasium_solver.algos.continuous import (
     build_soft_networks,
     learn_alpha,
     legal_log_probs,
+    moments_in,
     next_values,
+    numbered,
     of_actions,
     renamed,
     soft_policy,
@@ -42,7 +44,7 @@ from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import ActorCritics, squash
-from gymnasium_solver.nets.renorm import take_moments, train_pass
+from gymnasium_solver.nets.renorm import batch_statistics, take_moments
 
 ALPHA_BETA1 = 0.9  # Adam's, of the temperature
 
@@ -57,7 +59,8 @@ def joint_pass(
     net: ActorCritics, now: Tensor, following: Tensor, bounds: Bounds
 ) -> tuple[Tensor, Tensor, Moments]:
     """The critics' outputs for both inputs [B, W], normalised together, and their statistics."""
-    both, moments = train_pass(net.critic.mlps.layers, torch.cat([now, following]), **bounds)
+    with batch_statistics(net.critic, (bounds["r_max"], bounds["d_max"])) as moments:
+        both = net.critic.mlps(torch.cat([now, following]))
     outputs, following = net.critic.shaped(both).unflatten(1, (2, -1)).unbind(1)  # [n, B, ...]
     return outputs, following.detach(), moments
 
@@ -98,7 +101,8 @@ def actor_loss(
     """Return [loss, estimate of the entropy] and the actor's batch statistics."""
     assert batch.noise is not None
     x = net.encoder(batch.obs)
-    outputs, moments = train_pass(net.actor.layers, net.actor.features(x), **bounds)
+    with batch_statistics(net.actor, (bounds["r_max"], bounds["d_max"])) as moments:
+        outputs = net.actor(x)
     actions, log_prob = squash(outputs, batch.noise)
     q = net.head.value(net.critic(x, actions)).amin(0)
     return [(alpha * log_prob - q).mean(), -log_prob.detach().mean()], moments
@@ -108,7 +112,8 @@ def discrete_actor_loss(
     net: ActorCritics, batch: ActorBatch, alpha: Tensor, bounds: Bounds
 ) -> tuple[list[Tensor], Moments]:
     x = net.encoder(batch.obs)
-    outputs, moments = train_pass(net.actor.layers, net.actor.features(x), **bounds)
+    with batch_statistics(net.actor, (bounds["r_max"], bounds["d_max"])) as moments:
+        outputs = net.actor(x)
     log_probs = legal_log_probs(outputs, batch.mask)
     with torch.no_grad():
         q = net.head.value(net.critic(x)).amin(0)
@@ -137,14 +142,14 @@ class CrossQ(ReplayLearner):
     ) -> tuple[Tensor, dict[str, Tensor]]:
         own = discrete_critic_loss if self.n_actions else critic_loss
         (loss, q, errors), moments = own(self.net, batch, c["alpha"], _bounds(c))
-        return loss, {"loss": loss, "q": q, "errors": errors} | _numbered(moments)
+        return loss, {"loss": loss, "q": q, "errors": errors} | numbered(moments)
 
     def actor_loss(
         self, batch: ActorBatch, c: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         own = discrete_actor_loss if self.n_actions else actor_loss
         (loss, entropy), moments = own(self.net, batch, c["alpha"], _bounds(c))
-        return loss, {"loss": loss, "entropy": entropy} | _numbered(moments)
+        return loss, {"loss": loss, "entropy": entropy} | numbered(moments)
 
     # -- the update -------------------------------------------------------------------------
 
@@ -154,7 +159,7 @@ class CrossQ(ReplayLearner):
         given = batch._replace(noise=self._noise(batch), mask=None)
         lr = hp.get("critic_lr", hp["policy_lr"])
         steps = self.critic(given, {"alpha": alpha, **self._bounds(self.critic)}, lr)
-        take_moments(self.net.critic.mlps.layers, _moments(steps.by_sample))
+        take_moments(self.net.critic, moments_in(steps.by_sample))
         metrics = renamed(steps.last(), CRITIC_METRICS)
         if trains_actor:
             metrics |= self._train_actor(batch, alpha, hp)
@@ -165,7 +170,7 @@ class CrossQ(ReplayLearner):
         given = ActorBatch(batch.obs, batch.mask, self._noise(batch))
         numbers = {"alpha": alpha, **self._bounds(self.actor)}
         steps = self.actor(given, numbers, hp["policy_lr"])
-        take_moments(self.net.actor.layers, _moments(steps.by_sample))
+        take_moments(self.net.actor, moments_in(steps.by_sample))
         found = steps.last()
         metrics = {**renamed(found, ACTOR_METRICS), "opt/policy/alpha": alpha}
         if self.alpha is not None:
@@ -193,12 +198,3 @@ class CrossQ(ReplayLearner):
 
 def _bounds(c: Mapping[str, Tensor]) -> Bounds:
     return {"r_max": c["r_max"], "d_max": c["d_max"]}
-
-
-def _numbered(moments: list[Tensor]) -> dict[str, Tensor]:
-    """Batch statistics as outputs of a loss."""
-    return {f"moment {i}": moment for i, moment in enumerate(moments)}
-
-
-def _moments(outputs: Mapping[str, Tensor]) -> list[Tensor]:
-    return [value for name, value in outputs.items() if name.startswith("moment")]

@@ -105,7 +105,7 @@ class Learner:
         self.forwards: dict[str, CompiledForward] = {}
         self.n_updates = 0  # gradient steps, or rounds of them; the policy's version
         self.reward_normalizer = RewardNormalizer(
-            int(config.n_envs), at_start(config.gamma), config.clip_reward
+            int(config.n_envs), at_start(config.gamma), config.clip_reward, config.max_return
         )
         self._read_schedules(config)
         self.network = network_for(config, observation_space)
@@ -228,6 +228,7 @@ class Learner:
             "beta2": cfg.adam_beta2,
             "momentum": cfg.momentum,
             "agc": cfg.agc,
+            "unit_rows": cfg.has_unit_norm,
             "max_grad_norm": cfg.max_grad_norm,
             "max_grad_value": cfg.max_grad_value,
         } | given
@@ -242,6 +243,8 @@ class Learner:
             made: Optimizer = FlatOptimizer([group], graph=constant, **clipping)
         else:
             made = TorchOptimizer([group], cfg.optimizer, cfg.optimizer_kwargs, **clipping)
+        if group.projects:
+            made.project()
         self.optimizers[name] = made
         return made
 

@@ -20,8 +20,7 @@ of them. Differences from common implementations:
 from collections.abc import Mapping
 from typing import Any, cast
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from gymnasium_solver.algos.configs.sac import SACConfig
 from gymnasium_solver.algos.continuous import (
@@ -33,85 +32,28 @@ from gymnasium_solver.algos.continuous import (
     alpha_of,
     build_soft_networks,
     learn_alpha,
-    legal_log_probs,
+    moments_in,
     next_values,
-    of_actions,
+    numbered,
     renamed,
     soft_policy,
-    soft_value,
     taken_values,
     target_entropy,
 )
 from gymnasium_solver.algos.replay_learner import ReplayLearner
+from gymnasium_solver.algos.soft_losses import (
+    actor_loss,
+    critic_loss,
+    discrete_actor_loss,
+    discrete_critic_loss,
+)
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics
-from gymnasium_solver.nets.encoder import TensorObs
+from gymnasium_solver.nets.renorm import MOMENTUM, take_moments
 from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.actions import DiscreteActions
-
-# -- Box actions ----------------------------------------------------------------------------------
-
-
-def critic_loss(
-    net: ActorCritics, target: Critics, batch: ReplayBatch, alpha: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the loss, the mean Q-value and the absolute TD errors [B]."""
-    with torch.no_grad():
-        next_x = net.encoder(batch.next_obs)
-        next_actions, next_log_prob = net.actor.sampled(next_x, batch.noise)
-        following = net.head.lowest(target(next_x, next_actions))
-        entropy = -(alpha * next_log_prob)
-        wanted = net.head.target(following, batch.reward, batch.discount, entropy)
-    outputs = net.critic(net.encoder(batch.obs), batch.actions)
-    return net.head.critics_loss(outputs, wanted, batch.weight)
-
-
-def actor_loss(
-    net: ActorCritics, obs: TensorObs, noise: Tensor | None, alpha: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Return the loss and an estimate of the entropy."""
-    x = net.encoder(obs)
-    actions, log_prob = net.actor.sampled(x, noise)
-    q = net.head.value(net.critic(x, actions)).amin(0)
-    return (alpha * log_prob - q).mean(), -log_prob.detach().mean()
-
-
-# -- discrete actions -----------------------------------------------------------------------------
-
-
-def discrete_critic_loss(
-    net: ActorCritics, target: Critics, batch: ReplayBatch, alpha: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    with torch.no_grad():
-        next_x = net.encoder(batch.next_obs)
-        log_probs = legal_log_probs(net.actor(next_x), batch.next_mask)
-        lowest = net.head.value(target(next_x)).amin(0)  # [B, A]
-        next_value = soft_value(log_probs, lowest, alpha)
-        wanted = net.head.known(batch.reward + batch.discount * next_value)
-    outputs = net.critic(net.encoder(batch.obs))  # [n, B, A], or [n, B, A, K]
-    return net.head.critics_loss(of_actions(outputs, batch.actions), wanted, batch.weight)
-
-
-def discrete_actor_loss(
-    net: ActorCritics, steady_actor: nn.Module | None, batch: ActorBatch, c: Mapping[str, Tensor]
-) -> tuple[Tensor, Tensor]:
-    x, mask = net.encoder(batch.obs), batch.mask
-    log_probs = legal_log_probs(net.actor(x), mask)
-    with torch.no_grad():
-        q = net.head.value(net.critic(x)).amin(0)
-    loss = -soft_value(log_probs, q, c["alpha"]).mean()
-    entropy = -(log_probs.exp() * log_probs).sum(1)
-    if steady_actor is not None:
-        with torch.no_grad():
-            steady = legal_log_probs(steady_actor(x), mask)
-            wanted = -(steady.exp() * steady).sum(1)
-        loss = loss + c["penalty_coef"] * 0.5 * (entropy - wanted).square().mean()
-    return loss, entropy.detach().mean()
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 class SAC(ReplayLearner):
@@ -123,13 +65,18 @@ class SAC(ReplayLearner):
     width: int
 
     def build(self) -> None:
-        cfg = self.config
-        if cfg.sde and isinstance(self.actions, DiscreteActions):
-            raise ConfigError(f"sde: needs real-valued actions (a Box), not {self.action_space}")
+        cfg, defaults = self.config, SACConfig.model_fields
+        is_discrete = isinstance(self.actions, DiscreteActions)
+        for name in ("sde", "log_std_bound", "target_std", "noise_repeat"):
+            if is_discrete and getattr(cfg, name) != defaults[name].default:
+                raise ConfigError(
+                    f"{name}: needs real-valued actions (a Box), not {self.action_space}"
+                )
         self.net = build_soft_networks(
             self,
             critic_norm="spectral" if cfg.spectral_norm else None,
             sde_log_std_init=cfg.sde_log_std_init if cfg.sde else None,
+            log_std_bound=None if is_discrete else cfg.log_std_bound,
         )
         self.policy = soft_policy(self, cfg.sde_sample_freq)
         has_steady = self.n_actions and any(cfg.entropy_penalty_coef.values)
@@ -146,48 +93,65 @@ class SAC(ReplayLearner):
         self, batch: ReplayBatch, c: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         loss = discrete_critic_loss if self.n_actions else critic_loss
-        total, q, errors = loss(self.net, self.target, batch, c["alpha"])
-        return total, {"loss": total, "q": q, "errors": errors}
+        total, q, errors, moments = loss(self.net, self.target, batch, c["alpha"])
+        return total, {"loss": total, "q": q, "errors": errors} | numbered(moments)
 
     def actor_loss(
         self, batch: ActorBatch, c: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
         if self.n_actions:
-            total, entropy = discrete_actor_loss(self.net, self.steady_actor, batch, c)
+            total, entropy, moments = discrete_actor_loss(self.net, self.steady_actor, batch, c)
         else:
-            total, entropy = actor_loss(self.net, batch.obs, batch.noise, c["alpha"])
-        return total, {"loss": total, "entropy": entropy}
+            total, entropy, moments = actor_loss(self.net, batch, c["alpha"])
+        return total, {"loss": total, "entropy": entropy} | numbered(moments)
 
     # -- the update -------------------------------------------------------------------------
 
     def step(self, batch: ReplayBatch, hp: Hp, trains_actor: bool) -> Learnt:
-        """Update the critics and their targets, then in its turn the actor and the temperature."""
+        """Update the critics and their targets, and in its turn the actor and the temperature:
+        after them, or with `actor_first` before them."""
         cfg, net = self.config, self.net
-        alpha = alpha_of(self, hp)
         if cfg.spectral_norm:
             net.critic.mlps.power_iteration()
             self.target.mlps.power_iteration()
         if net.actor.sde is not None:  # one matrix for the whole batch, as in SB3
             net.actor.sde.draw.copy_(self.normal_noise(*net.actor.sde.draw.shape))
-        given, legal = batch._replace(noise=self._noise(batch), mask=None), batch.mask
-        steps = self.critic(given, {"alpha": alpha}, hp.get("critic_lr", hp["policy_lr"]))
-        metrics = renamed(steps.last(), CRITIC_METRICS)
-        if trains_actor:
-            part = ActorBatch(batch.obs, mask=legal, noise=self._noise(batch))
-            metrics |= self._train_actor(part, alpha, hp)
+        metrics = self._train_actor(batch, hp) if trains_actor and cfg.actor_first else {}
+        given = batch._replace(noise=self._noise(batch), mask=None)
+        numbers = {"alpha": alpha_of(self, hp)}
+        steps = self.critic(given, numbers, hp.get("critic_lr", hp["policy_lr"]))
+        take_moments(net.critic, moments_in(steps.by_sample))
+        metrics |= renamed(steps.last(), CRITIC_METRICS)
+        if trains_actor and not cfg.actor_first:
+            metrics |= self._train_actor(batch, hp)
         return Learnt(metrics, steps.by_sample["errors"])
 
-    def _train_actor(self, batch: ActorBatch, alpha: float | Tensor, hp: Hp) -> dict[str, Any]:
+    def _train_actor(self, batch: ReplayBatch, hp: Hp) -> dict[str, Any]:
         """One gradient step of the actor and, if it is learnt, of the temperature."""
+        alpha = alpha_of(self, hp)
         numbers = {"alpha": alpha}
         if self.n_actions:
             numbers["penalty_coef"] = hp["entropy_penalty_coef"]
-        found = self.actor(batch, numbers, hp["policy_lr"]).last()
+        is_joint = self.config.block == "flash"
+        given = ActorBatch(
+            batch.obs, batch.mask, self._noise(batch), batch.next_obs if is_joint else None
+        )
+        steps = self.actor(given, numbers, hp["policy_lr"])
+        take_moments(self.net.actor, moments_in(steps.by_sample), self._actor_momentum)
+        found = steps.last()
         metrics = {**renamed(found, ACTOR_METRICS), "opt/policy/alpha": alpha}
         if self.alpha is not None:
             gap = found["entropy"] - target_entropy(self, hp, batch.mask)
-            metrics |= learn_alpha(self, self.alpha, self.critic, gap, hp)
+            like = self.actor if self.config.actor_first else self.critic  # one that has stepped
+            metrics |= learn_alpha(self, self.alpha, like, gap, hp)
         return metrics
+
+    @property
+    def _actor_momentum(self) -> float:
+        """Of the actor's batch norms. In XQC they move at every update, its weights with a delay;
+        here both do, so a move counts as several."""
+        cfg = self.config
+        return MOMENTUM if cfg.block == "flash" else 1.0 - (1.0 - MOMENTUM) ** cfg.policy_delay
 
     def forward_all(self, batch: ReplayBatch) -> Tensor:
         return taken_values(self.net, batch)

@@ -101,6 +101,9 @@ class NormalizeFields(Fields):
     """Divide rewards by the running standard deviation of the discounted return. Reported returns
     are never normalised. auto: if random steps of the environment show large rewards or returns;
     decided at the start and recorded."""
+    max_return: Annotated[Float, Field(gt=0)] | None = None
+    """Scale normalised rewards down further, so that no discounted return so far exceeds this
+    (SimbaV2, FlashSAC: 5, the range of their critics). null: by the deviation alone."""
     clip_reward: Annotated[Annotated[Float, Field(gt=0)] | None, live()] = 10.0
     """Clip normalised rewards to +- this value. null: no clipping."""
 
@@ -136,12 +139,16 @@ class NetworkFields(Fields):
     128, nature 512, impala 256, large 512."""
     activation: Annotated[Activation, searched("tanh,relu")] = "tanh"
     """Activation function of the hidden layers."""
-    block: Literal["mlp", "simba"] = "mlp"
+    block: Literal["mlp", "simba", "simbav2"] = "mlp"
     """What hidden layers are made of. simba: residual blocks with layer norm, all of one width,
-    each with four times as many units inside (Lee et al. 2025)."""
+    each with four times as many units inside (Lee et al. 2025). simbav2: such blocks with features
+    and weights on a unit sphere."""
     norm: Literal["layer", "rms"] | None = None
     """Normalise the outputs of each hidden layer: layer (LayerNorm) or rms (RMSNorm). More stable,
     a little slower."""
+    unit_norm: Literal["auto"] | bool = "auto"
+    """Scale the weights of each unit to length 1 after every step, so that the learning rate
+    decides how fast they turn. auto: with block simbav2 and flash."""
     layers: LayerList = None
     """Hidden layers one by one, in place of hidden_dims: linear, noisy, conv, pool, layer_norm,
     rms_norm, batch_norm, batch_renorm, dropout, residual, simnorm, and activations by name; or a
@@ -161,6 +168,11 @@ class NetworkFields(Fields):
     {camera: [64], goal: [32, 32]}, or a list for every part."""
     head: HeadKind = "linear"
     """Output layer of the networks: linear, or a head registered by a plugin."""
+
+    @property
+    def has_unit_norm(self) -> bool:
+        auto = self.block in ("simbav2", "flash")
+        return auto if self.unit_norm == "auto" else self.unit_norm
 
     @property
     def widest_layer(self) -> int:
@@ -385,6 +397,11 @@ class CriticFields(ValueHeadFields, NetworkFields):
     share_encoder: bool = False
     """The actor uses the learnt encoder of the critics (convolutions, embeddings, input_dims),
     which only the critics' loss trains, as in DrQ. Faster for images."""
+
+    @property
+    def has_unit_norm(self) -> bool:
+        auto = self.block in ("simbav2", "flash")
+        return auto if self.unit_norm == "auto" else self.unit_norm
 
     @property
     def widest_layer(self) -> int:

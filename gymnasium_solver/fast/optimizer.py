@@ -18,6 +18,7 @@ are in fast/torch_optimizer.py.
 """
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +68,8 @@ class Group:
     """Adaptive gradient clipping: the gradient of a tensor is at most this times as long as the
     tensor (Brock et al. 2021, by tensor as in DreamerV3)."""
     unit_rows: bool = False
-    """Scale the weights of each unit to length 1 after every step (SimbaV2, XQC)."""
+    """Scale the weights of each unit to length 1 after every step (SimbaV2, XQC), and what else a
+    layer declares (`projected`)."""
     bounds: tuple[float | None, float | None] = (None, None)
     """Clamp the parameters to these after every step."""
     ema: Ema | None = None
@@ -92,11 +94,13 @@ Snapshot = tuple[list[Tensor], dict[str, Tensor]]
 
 
 class Rows(NamedTuple):
-    """A weight whose units are scaled to length 1: along the axis of its inputs."""
+    """Weights that are scaled to a length: numbers [repeat, outer, inputs, inner] of the flat
+    vector, over the first and the third axis."""
 
     start: int
-    shape: tuple[int, ...]
-    axis: int
+    shape: tuple[int, int, int, int]
+    square: int
+    """Of the length: 1 for the weights of a unit."""
 
 
 def flatten_parameters(module: nn.Module) -> Tensor:
@@ -206,6 +210,13 @@ class Optimizer(ABC):
                     group.ema = None if group.ema is None else group.ema._replace(tau=value)
                 else:
                     setattr(group, name, value)
+
+    @torch.no_grad()
+    def project(self) -> None:
+        """Scale and clamp the first weights as those after a step."""
+        for group in self.groups:
+            project(group, self.unit_rows.get(group.name, ()), self.flat)
+        self.copy_to_targets()
 
     @torch.no_grad()
     def copy_to_targets(self) -> None:
@@ -442,11 +453,11 @@ def clip_by_weights(group: Group, weights: Tensor, grad: Tensor) -> None:
 
 def project(group: Group, rows: Sequence[Rows], weights: Tensor) -> None:
     """Scale units to length 1 and clamp to the bounds, as the group declares, in place."""
-    for start, shape, axis in rows:
-        size = int(np.prod(shape))
+    for start, shape, square in rows:
+        size = math.prod(shape)
         matrix = weights[..., start : start + size].unflatten(-1, shape)
-        at = axis - len(shape)
-        matrix.div_(torch.linalg.vector_norm(matrix, dim=at, keepdim=True).clamp_(min=1e-8))
+        length = torch.linalg.vector_norm(matrix, dim=(-4, -2), keepdim=True).clamp_(min=1e-8)
+        matrix.mul_(math.sqrt(square) / length)
     if group.bounds != (None, None):
         weights[..., group.start : group.stop].clamp_(*group.bounds)
 
@@ -460,8 +471,8 @@ def tensor_bounds(group: Group) -> Iterator[tuple[int, int]]:
 
 
 def _rows_of(group: Group) -> list[Rows]:
-    """The weights of a group's dense layers. Another layer than `nn.Linear` says by `input_axis`
-    which axis of its weight its inputs have."""
+    """The weights of a group's dense layers. A layer other than `nn.Linear` says by `projected()`
+    what is scaled: the first parameter, a shape and a squared length as in `Rows`, or None."""
     starts = {
         id(parameter): start
         for parameter, (start, _) in zip(
@@ -470,10 +481,11 @@ def _rows_of(group: Group) -> list[Rows]:
     }
     found = []
     for layer in group.module.modules():
-        axis = 1 if isinstance(layer, nn.Linear) else getattr(layer, "input_axis", None)
-        if axis is not None:
-            weight: Any = layer.weight
-            found.append(Rows(starts[id(weight)], tuple(weight.shape), axis))
+        if isinstance(layer, nn.Linear):
+            found.append(Rows(starts[id(layer.weight)], (1, *layer.weight.shape, 1), 1))
+        elif (given := getattr(layer, "projected", lambda: None)()) is not None:
+            parameter, shape, square = given
+            found.append(Rows(starts[id(parameter)], shape, square))
     return found
 
 

@@ -8,7 +8,7 @@ Actions are in the policy's units: [-1, 1] are the bounds of the environment's B
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,23 +20,30 @@ from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
+from gymnasium_solver.nets.renorm import batch_norms
 from gymnasium_solver.nets.sde import CLIP_MEAN, SdeHead
 from gymnasium_solver.spaces.action_dists import log_slope
 from gymnasium_solver.spaces.actions import LOG_SQRT_2PI
 from gymnasium_solver.spaces.observations import Space
 
-# The log standard deviation is clamped to these bounds, as in Haarnoja's code and SB3.
+# The log standard deviation is clamped to these bounds, as in Haarnoja's code and SB3, or bounded
+# by a tanh, as in SimbaV2 and FlashSAC.
 LOG_STD_MIN, LOG_STD_MAX = -20.0, 2.0
+TANH_MIN, TANH_MAX = -10.0, 2.0
+StdBound = Literal["clamp", "tanh"]
 
 
-def squash(outputs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+def squash(outputs: Tensor, noise: Tensor, bound: StdBound = "clamp") -> tuple[Tensor, Tensor]:
     """Squashed actions [B, A] in (-1, 1) and their log-probabilities [B], from noise [B, A].
 
     `outputs` [B, 2 A] are the means and log standard deviations before squashing; the noise is
     standard normal.
     """
     mean, log_std = outputs.chunk(2, dim=1)
-    log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
+    if bound == "tanh":
+        log_std = TANH_MIN + 0.5 * (TANH_MAX - TANH_MIN) * (1.0 + torch.tanh(log_std))
+    else:
+        log_std = log_std.clamp(LOG_STD_MIN, LOG_STD_MAX)
     u = mean + log_std.exp() * noise
     log_prob = -0.5 * noise.square() - log_std - LOG_SQRT_2PI - log_slope(u)
     return torch.tanh(u), log_prob.sum(1)
@@ -96,10 +103,13 @@ class Actor(nn.Module):
         generator: torch.Generator,
         sde_log_std_init: float | None = None,
         shared: Features | None = None,
+        log_std_bound: StdBound | None = None,
     ):
         """`sde_log_std_init`: outputs are means and deviations of state-dependent exploration.
-        `shared`: features of the critics, which are used and not trained by the actor."""
+        `shared`: features of the critics, which are used and not trained by the actor.
+        `log_std_bound`: outputs are means and log standard deviations, bounded so."""
         super().__init__()
+        self.log_std_bound: StdBound = log_std_bound or "clamp"
         self.features: Features | SharedFeatures = (
             Features(encoder, network, None, generator) if shared is None
             else SharedFeatures(shared)
@@ -109,7 +119,9 @@ class Actor(nn.Module):
         n_last = dims[-1] if dims else n_in
         blocks = network.blocks(generator)
         n_outputs = n_outputs if sde_log_std_init is None else n_outputs // 2
-        layers = [*blocks.hidden(n_in, dims), *blocks.outputs(n_last, n_outputs)]
+        n_branches = 1 if log_std_bound is None or sde_log_std_init is not None else 2
+        last = blocks.outputs(n_last, n_outputs, n_branches=n_branches)
+        layers = [*blocks.hidden(n_in, dims), *last]
         if sde_log_std_init is not None:
             layers[-1] = SdeHead(
                 layers[-1], n_last, n_outputs, sde_log_std_init,
@@ -133,12 +145,19 @@ class Actor(nn.Module):
             y = layer(y)
         return y
 
-    def sampled(self, x: Encoded, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+    def sampled(
+        self, x: Encoded, noise: Tensor | None, beside: Encoded | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Squashed actions [B, A] and their log-probabilities [B], from standard normal noise, or
-        with state-dependent exploration from the matrix in `sde.draw`."""
+        with state-dependent exploration from the matrix in `sde.draw`. `beside`: other observations
+        that pass batch norms together with these."""
         if self.sde is None:
             assert noise is not None
-            return squash(self(x), noise)
+            features = self.features(x)
+            if beside is not None:
+                features = torch.cat([features, self.features(beside)])
+            outputs = self.layers(features)[: len(noise)]
+            return squash(outputs, noise, self.log_std_bound)
         latent = self.latent(x)
         return squash_sde(self.sde(latent), self.sde.noise(latent))
 
@@ -205,13 +224,15 @@ class ActorCritics(nn.Module):
         share_encoder: bool = False,
         alpha: float | None = None,
         sde_log_std_init: float | None = None,
+        log_std_bound: StdBound | None = None,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
         generator: torch.Generator,
     ):
         """`n_critic_actions`: width of the action input of the critics; 0: no action input.
         `n_values`: values of a critic, one for each discrete action; 0: one.
-        `critic_network`: the layers of the critics; None: as those of the actor."""
+        `critic_network`: the layers of the critics; None: as those of the actor.
+        `log_std_bound`: of a Gaussian actor."""
         super().__init__()
         self.head: CriticHead = ScalarHead() if head is None else head
         shape: tuple[int, ...] = (n_values,) if n_values else ()
@@ -221,8 +242,9 @@ class ActorCritics(nn.Module):
 
         def actor(shared: Features | None = None) -> Actor:
             return Actor(
-                self.encoder, network, n_actor_outputs, generator, sde_log_std_init, shared
-            )
+                self.encoder, network, n_actor_outputs, generator, sde_log_std_init, shared,
+                log_std_bound,
+            )  # fmt: skip
 
         own_actor = None if share_encoder else actor()
         critic_layers = network if critic_network is None else critic_network
@@ -260,6 +282,10 @@ class ActorCritics(nn.Module):
         """What the actor's layers take as inputs."""
         features = self.actor.features
         return features.trained if isinstance(features, SharedFeatures) else features
+
+    @property
+    def has_batch_norm(self) -> bool:
+        return bool(batch_norms(self))
 
     @property
     def has_images(self) -> bool:

@@ -20,6 +20,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.hypersphere import (
+    Scale,
+    SphereBlock,
+    SphereHead,
+    ToSphere,
+    first_network,
+    first_scale,
+)
 from gymnasium_solver.nets.renorm import BatchRenorm
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {
@@ -36,22 +44,28 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 }
 # Gain of orthogonal initialisation for hidden layers (Andrychowicz et al. 2021).
 HIDDEN_GAIN = math.sqrt(2.0)
-WIDER = 4  # the hidden layer of a SimBa block, compared with its inputs
+WIDER = 4  # the hidden layer of a residual block, compared with its inputs
+FLASH_EPSILON = 1e-5  # of FlashSAC's batch norm
+BlockKind = Literal["mlp", "simba", "simbav2", "flash"]
+NormKind = Literal["layer", "rms", "batch", "renorm", "spectral"]
 Head = Callable[[int, int, torch.Generator], nn.Module]
 
 
-def linear(n_in: int, n_out: int, gain: float | None, generator: torch.Generator) -> nn.Linear:
+def linear(
+    n_in: int, n_out: int, gain: float | None, generator: torch.Generator, bias: bool = True
+) -> nn.Linear:
     """Orthogonal weights times `gain` and zero bias; None: both uniform in +-1/sqrt(n_in).
 
     The latter is torch's default, for which value-based methods are tuned.
     """
-    layer = nn.Linear(n_in, n_out)
+    layer = nn.Linear(n_in, n_out, bias=bias)
     if gain is None:
-        for parameter in (layer.weight, layer.bias):
+        for parameter in layer.parameters():
             nn.init.uniform_(parameter, -(n_in**-0.5), n_in**-0.5, generator=generator)
     else:
         nn.init.orthogonal_(layer.weight, gain, generator=generator)
-        nn.init.zeros_(layer.bias)
+        if bias:
+            nn.init.zeros_(layer.bias)
     return layer
 
 
@@ -63,11 +77,12 @@ class Blocks:
     generator: torch.Generator
     gain: float | None = None
     """Of the initial weights: see `linear`."""
-    kind: Literal["mlp", "simba"] = "mlp"
-    """simba: residual blocks with layer norm (Lee et al. 2025)."""
-    norm: Literal["layer", "rms", "renorm", "spectral"] | None = None
-    """layer, rms: of the outputs of each hidden layer. renorm: batch renormalisation before every
-    linear layer. spectral: of the weights of stacked networks."""
+    kind: BlockKind = "mlp"
+    """simba: residual blocks with layer norm (Lee et al. 2025). simbav2: with features on a sphere
+    (nets/hypersphere.py). flash: with batch norm (FlashSAC, 2026)."""
+    norm: NormKind | None = None
+    """layer, rms: of the outputs of each hidden layer. batch: also of the inputs. renorm: batch
+    renormalisation before every linear layer. spectral: of the weights of stacked networks."""
     n: int = 0
     """Networks in one stack; 0: a single network."""
     noisy_sigma: float | None = None
@@ -77,39 +92,58 @@ class Blocks:
 
     def hidden(self, n_in: int, dims: Sequence[int]) -> list[nn.Module]:
         """Hidden layers of these widths."""
-        if self.kind == "simba" and dims:
-            return self._simba(n_in, dims)
-        layers: list[nn.Module] = []
+        if self.kind != "mlp" and dims:
+            return self._residual(n_in, dims)
+        layers: list[nn.Module] = [self._batch_norm(n_in)] if self.norm == "batch" else []
         for a, b in pairwise([n_in, *dims]):
-            layers += [*self._renorm(a), self.linear(a, b)]
+            layers += [*self._renorm(a), self.linear(a, b, bias=self.norm != "batch")]
             if self.norm in ("layer", "rms"):
                 layers.append(self._norm(b, self.norm))
+            elif self.norm == "batch":
+                layers.append(self._batch_norm(b))
             layers.append(ACTIVATIONS[self.activation]())
         return layers
 
-    def outputs(self, n_in: int, n_out: int, gain: float | None = None) -> list[nn.Module]:
-        """The output layer, with what normalises its inputs."""
+    def outputs(
+        self, n_in: int, n_out: int, gain: float | None = None, n_branches: int = 1
+    ) -> list[nn.Module]:
+        """The output layer, with what normalises its inputs. `n_branches`: kinds of outputs, such
+        as means and deviations, that have layers of their own in SimbaV2."""
+        if self.kind == "simbav2":
+            return [self._sphere_head(n_in, n_out, n_branches)]
         if self.head is not None and not self.n and self.noisy_sigma is None:
             return [*self._renorm(n_in), self.head(n_in, n_out, self.generator)]
         return [*self._renorm(n_in), self.linear(n_in, n_out, gain)]
 
-    def linear(self, n_in: int, n_out: int, gain: float | None = None) -> nn.Module:
+    def linear(
+        self, n_in: int, n_out: int, gain: float | None = None, bias: bool = True
+    ) -> nn.Module:
         if self.noisy_sigma is not None:
             return NoisyLinear(n_in, n_out, self.noisy_sigma, self.generator)
+        # Weights that are scaled to length 1, or followed by batch norm, start orthogonal.
+        gain = 1.0 if self.kind in ("simbav2", "flash") or self.norm == "batch" else gain
         if self.n:
-            return StackedLinear(self.n, n_in, n_out, self.generator, self.norm == "spectral")
-        return linear(n_in, n_out, self.gain if gain is None else gain, self.generator)
+            return StackedLinear(
+                self.n, n_in, n_out, self.generator, self.norm == "spectral", gain, bias
+            )
+        return linear(n_in, n_out, self.gain if gain is None else gain, self.generator, bias)
 
-    def _simba(self, n_in: int, dims: Sequence[int]) -> list[nn.Module]:
-        """A linear layer, a residual block for each width, and a norm: all of one width."""
+    def _residual(self, n_in: int, dims: Sequence[int]) -> list[nn.Module]:
+        """A first layer and a residual block for each width: all of one width."""
         width = dims[0]
         if set(dims) != {width}:
-            raise ConfigError(f"block: simba needs hidden layers of one width, not {list(dims)}")
-        if self.norm == "renorm":
-            raise ConfigError("block: simba has layer norm, which excludes batch renormalisation")
+            raise ConfigError(
+                f"block: {self.kind} needs hidden layers of one width, not {list(dims)}"
+            )
+        if self.norm is not None and (self.kind != "simba" or self.norm in ("renorm", "batch")):
+            raise ConfigError(f"block: {self.kind} has norms of its own; remove norm: {self.norm}")
+        make = {"simba": self._simba, "simbav2": self._simbav2, "flash": self._flash}[self.kind]
+        return make(n_in, width, len(dims))
+
+    def _simba(self, n_in: int, width: int, n_blocks: int) -> list[nn.Module]:
         norm: Literal["layer", "rms"] = "rms" if self.norm == "rms" else "layer"
         layers: list[nn.Module] = [self.linear(n_in, width)]
-        for _ in dims:
+        for _ in range(n_blocks):
             inner = [
                 self._norm(width, norm),
                 self.linear(width, WIDER * width),
@@ -119,6 +153,49 @@ class Blocks:
             layers.append(Residual(nn.Sequential(*inner)))
         return [*layers, self._norm(width, norm)]
 
+    def _simbav2(self, n_in: int, width: int, n_blocks: int) -> list[nn.Module]:
+        start, wide = first_scale(width), WIDER * width
+        inside = start / math.sqrt(WIDER)
+        first = self.linear(n_in + 1, width, bias=False)
+        layers: list[nn.Module] = [ToSphere(first, Scale(self._shape(width), start, start))]
+        for _ in range(n_blocks):
+            layers.append(
+                SphereBlock(
+                    self.linear(width, wide, bias=False),
+                    Scale(self._shape(wide), inside, inside),
+                    self.linear(wide, width, bias=False),
+                    Scale(self._shape(width), 1.0 / (n_blocks + 1), width**-0.5),
+                )
+            )
+        return layers
+
+    def _sphere_head(self, n_in: int, n_out: int, n_branches: int) -> nn.Module:
+        branches = []
+        for _ in range(n_branches):
+            inner = self.linear(n_in, n_in, bias=False)
+            outer = self.linear(n_in, n_out // n_branches)
+            branches.append((inner, Scale(self._shape(n_in)), outer))
+        return SphereHead(branches)
+
+    def _flash(self, n_in: int, width: int, n_blocks: int) -> list[nn.Module]:
+        layers = [self._batch_norm(n_in), self.linear(n_in, width, bias=False)]
+        for _ in range(n_blocks):
+            inner: list[nn.Module] = []
+            for a, b in ((width, WIDER * width), (WIDER * width, width)):
+                inner += [self.linear(a, b, bias=False), self._batch_norm(b), nn.ReLU()]
+            layers.append(Residual(nn.Sequential(*inner)))
+        return [*layers, RMSNorm(self._shape(width), is_unit=True)]
+
+    def _shape(self, width: int) -> tuple[int, ...]:
+        """Of parameters for each unit."""
+        return (self.n, 1, width) if self.n else (width,)
+
+    def _batch_norm(self, width: int) -> nn.Module:
+        shape = (self.n, 1, width) if self.n else (1, width)
+        return (
+            BatchRenorm(shape, FLASH_EPSILON, True) if self.kind == "flash" else BatchRenorm(shape)
+        )
+
     def _renorm(self, width: int) -> list[nn.Module]:
         if self.norm != "renorm":
             return []
@@ -126,7 +203,7 @@ class Blocks:
 
     def _norm(self, width: int, norm: Literal["layer", "rms"]) -> nn.Module:
         if norm == "rms":
-            return RMSNorm((self.n, 1, width) if self.n else (width,))
+            return RMSNorm(self._shape(width))
         return StackedLayerNorm(self.n, width) if self.n else nn.LayerNorm(width)
 
 
@@ -147,11 +224,17 @@ class Residual(nn.Module):
 
 class RMSNorm(nn.Module):
     """Divides by the root mean square over the last axis. `shape` of the weights: (width,), or
-    (n, 1, width) in a stack."""
+    (n, 1, width) in a stack. `is_unit`: see BatchRenorm."""
 
-    def __init__(self, shape: tuple[int, ...]):
+    def __init__(self, shape: tuple[int, ...], is_unit: bool = False):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(shape))
+        self.is_unit = is_unit
+
+    def projected(self) -> tuple[nn.Parameter, tuple[int, int, int, int], int] | None:
+        width = self.weight.shape[-1]
+        shape = (1, self.weight.numel() // width, width, 1)
+        return (self.weight, shape, width) if self.is_unit else None
 
     def forward(self, x: Tensor) -> Tensor:
         return _rms(x) * self.weight
@@ -190,13 +273,25 @@ class StackedLinear(nn.Module):
     left: Tensor
 
     def __init__(
-        self, n: int, n_in: int, n_out: int, generator: torch.Generator, spectral_norm: bool = False
+        self,
+        n: int,
+        n_in: int,
+        n_out: int,
+        generator: torch.Generator,
+        spectral_norm: bool = False,
+        gain: float | None = None,
+        bias: bool = True,
     ):
+        """`gain`: of orthogonal weights, with biases of zero; None: see `linear`."""
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n, n_in, n_out))
-        self.bias = nn.Parameter(torch.empty(n, 1, n_out))
-        for parameter in (self.weight, self.bias):
-            nn.init.uniform_(parameter, -(n_in**-0.5), n_in**-0.5, generator=generator)
+        self.bias = nn.Parameter(torch.zeros(n, 1, n_out)) if bias else None
+        if gain is not None:
+            for weight in self.weight.data:
+                nn.init.orthogonal_(weight, gain, generator=generator)
+        else:
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -(n_in**-0.5), n_in**-0.5, generator=generator)
         self.spectral_norm = spectral_norm
         if spectral_norm:
             self.register_buffer("left", torch.full((n, 1, n_in), n_in**-0.5))
@@ -218,10 +313,19 @@ class StackedLinear(nn.Module):
             weight = weight / torch.bmm(torch.bmm(self.left, weight), self.right)
         if x.ndim == 2:
             x = x.expand(len(weight), *x.shape)
+        if self.bias is None:
+            return torch.bmm(x, weight)
         return torch.baddbmm(self.bias, x, weight)
 
     def first(self, x: Tensor) -> Tensor:
+        if self.bias is None:
+            return x @ self.weight[0]
         return torch.addmm(self.bias[0], x, self.weight[0])
+
+    def projected(self) -> tuple[nn.Parameter, tuple[int, int, int, int], int]:
+        """See fast/optimizer.py."""
+        n, n_in, n_out = self.weight.shape
+        return self.weight, (1, n, n_in, n_out), 1
 
 
 class StackedMLP(nn.Module):
@@ -251,11 +355,7 @@ class StackedMLP(nn.Module):
 def first_of(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
     """The first network of a stack of layers."""
     for layer in layers:
-        x = (
-            layer.first(x)
-            if isinstance(layer, StackedLinear | StackedLayerNorm | RMSNorm | Residual)
-            else layer(x)
-        )
+        x = first_network(layer, x)
     return x
 
 

@@ -12,7 +12,7 @@ of a Dict, and an MLP for the rest. A network with convolutions has its own widt
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from torch import nn
 
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.blocks import Blocks
+from gymnasium_solver.nets.blocks import BlockKind, Blocks, NormKind
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset
 from gymnasium_solver.nets.layers import dense_layers, needs_torch, split
 from gymnasium_solver.nets.registered import head_factory, network_factory
@@ -40,8 +40,8 @@ class Network(NamedTuple):
     hidden_dims: tuple[int, ...]
     activation: str
     cnns: dict[str, Cnn] = {}  # by image part; empty: an MLP
-    block: Literal["mlp", "simba"] = "mlp"
-    norm: Literal["layer", "rms", "renorm", "spectral"] | None = None
+    block: BlockKind = "mlp"
+    norm: NormKind | None = None
     """What the hidden layers are made of: see Blocks."""
     torso: Callable[[int, torch.Generator], tuple[nn.Module, int]] | None = None
     """Builds a plugin's layers, which replace the hidden layers."""

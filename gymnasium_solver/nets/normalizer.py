@@ -82,12 +82,15 @@ class ObsNormalizer(nn.Module):
 class RewardNormalizer:
     """Divides rewards by the running standard deviation of the discounted return.
 
-    The mean is not subtracted, since that would change the optimal policy.
+    The mean is not subtracted, since that would change the optimal policy. With `max_return` they
+    are scaled down further, so that the largest return so far does not exceed it.
     """
 
-    def __init__(self, n_envs: int, gamma: float, clip: float | None):
-        self.gamma, self.clip = gamma, clip
-        self.running_return = np.zeros(n_envs)
+    def __init__(
+        self, n_envs: int, gamma: float, clip: float | None, max_return: float | None = None
+    ):
+        self.gamma, self.clip, self.max_return = gamma, clip, max_return
+        self.running_return, self.largest = np.zeros(n_envs), 0.0
         self.mean, self.var, self.count = np.zeros(()), np.ones(()), 0.0
 
     def restart(self) -> None:
@@ -103,7 +106,10 @@ class RewardNormalizer:
     @property
     def scale(self) -> float:
         """Factor applied to rewards."""
-        return float(1.0 / np.sqrt(self.var + EPSILON))
+        size = np.sqrt(self.var + EPSILON)
+        if self.max_return is not None:
+            size = np.maximum(size, self.largest / self.max_return)
+        return float(1.0 / size)
 
     def update(self, reward: np.ndarray, done: np.ndarray, valid: np.ndarray) -> None:
         """Update the statistics with the rewards [T, N] of one rollout."""
@@ -118,6 +124,7 @@ class RewardNormalizer:
             self.mean, self.var, self.count = merge_moments(
                 self.mean, self.var, self.count, returns[valid]
             )
+            self.largest = max(self.largest, float(np.abs(returns[valid]).max()))
 
     def state(self) -> dict[str, Any]:
         return {
@@ -125,9 +132,11 @@ class RewardNormalizer:
             "mean": float(self.mean),
             "var": float(self.var),
             "count": self.count,
+            "largest": self.largest,
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
+        self.largest = state.get("largest", 0.0)
         running_return = np.array(state["running_return"])
         if running_return.shape == self.running_return.shape:  # else n_envs changed: new episodes
             self.running_return = running_return

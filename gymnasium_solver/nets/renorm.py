@@ -1,22 +1,26 @@
-"""Batch renormalisation (Ioffe 2017): batch norm that behaves the same in training and inference.
+"""Batch normalisation for actors and critics, plain or as batch renormalisation (Ioffe 2017).
 
-In training, a batch is normalised by its own statistics and then corrected towards the running ones
-by `r` and `d`. No gradient flows through `r` and `d`. Both are bounded; with bounds of 1 and 0 it
-is plain batch norm. In inference only the running statistics are used.
+In training a batch is normalised by its own statistics. Renormalisation then corrects it towards
+the running statistics by `r` and `d`, so that training and inference agree. No gradient flows
+through `r` and `d`. Both are bounded; with bounds of 1 and 0 it is plain batch norm. In inference
+only the running statistics are used.
 
 A loss must not modify the network, so a training pass returns the batch statistics, and the learner
 applies them after its optimiser step:
 
-    y, moments = train_pass(layers, x, r_max, d_max)
-    take_moments(layers, moments)
+    with batch_statistics(net) as moments:
+        y = net(x)
+    take_moments(net, moments)
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-MOMENTUM, EPSILON = 0.01, 1e-3  # as in the authors' code of CrossQ (Bhatt et al. 2024)
+MOMENTUM = 0.01
+EPSILON = 1e-3  # as in the authors' code of CrossQ (Bhatt et al. 2024) and XQC
 
 
 class BatchRenorm(nn.Module):
@@ -26,54 +30,87 @@ class BatchRenorm(nn.Module):
     running_mean: Tensor
     running_var: Tensor
 
-    def __init__(self, shape: tuple[int, ...]):
+    def __init__(self, shape: tuple[int, ...], epsilon: float = EPSILON, is_unit: bool = False):
+        """`is_unit`: weight and bias together have the length sqrt(width), where the optimiser
+        scales weights (`unit_norm`)."""
         super().__init__()
         self.weight = nn.Parameter(torch.ones(shape))
         self.bias = nn.Parameter(torch.zeros(shape))
         self.register_buffer("running_mean", torch.zeros(shape))
         self.register_buffer("running_var", torch.ones(shape))
+        self.epsilon, self.is_unit = epsilon, is_unit
+        self.seen: list[Tensor] | None = None  # in a training pass: statistics of the layers so far
+        self.bounds: tuple[Tensor, Tensor] | None = None  # of r and d; None: plain batch norm
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise by the running statistics."""
-        scale = (self.running_var + EPSILON).rsqrt() * self.weight
+        """Normalise by the running statistics, or in a training pass by those of the batch."""
+        if self.seen is not None:
+            y, mean, var = self.train_pass(x, *(self.bounds or (None, None)))
+            self.seen += [mean, var]
+            return y
+        scale = (self.running_var + self.epsilon).rsqrt() * self.weight
         return (x - self.running_mean) * scale + self.bias
 
-    def train_pass(self, x: Tensor, r_max: Tensor, d_max: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Normalise by the corrected batch statistics; also return these statistics, detached."""
+    def first(self, x: Tensor) -> Tensor:
+        """The first network of a stack, by the running statistics."""
+        scale = (self.running_var[0] + self.epsilon).rsqrt() * self.weight[0]
+        return (x - self.running_mean[0]) * scale + self.bias[0]
+
+    def train_pass(
+        self, x: Tensor, r_max: Tensor | None, d_max: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Normalise by the batch statistics, corrected if there are bounds; also return these
+        statistics, detached."""
         mean = x.mean(dim=-2, keepdim=True)
         centred = x - mean
         var = centred.square().mean(dim=-2, keepdim=True)
-        std = (var + EPSILON).sqrt()
-        running_std = (self.running_var + EPSILON).sqrt()
+        if r_max is None or d_max is None:
+            y = centred * ((var + self.epsilon).rsqrt() * self.weight) + self.bias
+            return y, mean.detach(), var.detach()
+        std = (var + self.epsilon).sqrt()
+        running_std = (self.running_var + self.epsilon).sqrt()
         r = (std.detach() / running_std).clamp(1 / r_max, r_max)
         d = ((mean.detach() - self.running_mean) / running_std).clamp(-d_max, d_max)
         y = centred * (self.weight * r / std) + (self.weight * d + self.bias)
         return y, mean.detach(), var.detach()
 
+    def projected(self) -> tuple[nn.Parameter, tuple[int, int, int, int], int] | None:
+        """See fast/optimizer.py. The bias follows the weight in the flat vector."""
+        if not self.is_unit:
+            return None
+        width = self.weight.shape[-1]
+        return self.weight, (2, self.weight.numel() // width, width, 1), width
+
     @torch.no_grad()
-    def take(self, mean: Tensor, var: Tensor) -> None:
+    def take(self, mean: Tensor, var: Tensor, momentum: float = MOMENTUM) -> None:
         """Update the running statistics with those of a batch."""
-        self.running_mean.lerp_(mean, MOMENTUM)
-        self.running_var.lerp_(var, MOMENTUM)
+        self.running_mean.lerp_(mean, momentum)
+        self.running_var.lerp_(var, momentum)
 
 
-def train_pass(
-    layers: Iterable[nn.Module], x: Tensor, r_max: Tensor, d_max: Tensor
-) -> tuple[Tensor, list[Tensor]]:
-    """Forward pass with batch statistics. Returns the output, and the mean and variance of each
-    BatchRenorm in order."""
-    moments: list[Tensor] = []
+def batch_norms(module: nn.Module) -> list[BatchRenorm]:
+    return [layer for layer in module.modules() if isinstance(layer, BatchRenorm)]
+
+
+@contextmanager
+def batch_statistics(
+    module: nn.Module, bounds: tuple[Tensor, Tensor] | None = None
+) -> Iterator[list[Tensor]]:
+    """A training pass: the batch norms of a module use the statistics of the batch. Yields a list
+    that gets the mean and variance of each in order. `bounds`: of r and d."""
+    seen: list[Tensor] = []
+    layers = batch_norms(module)
     for layer in layers:
-        if isinstance(layer, BatchRenorm):
-            x, *seen = layer.train_pass(x, r_max, d_max)
-            moments += seen
-        else:
-            x = layer(x)
-    return x, moments
+        layer.seen, layer.bounds = seen, bounds
+    try:
+        yield seen
+    finally:
+        for layer in layers:
+            layer.seen = None
 
 
-def take_moments(layers: Iterable[nn.Module], moments: Sequence[Tensor]) -> None:
+def take_moments(module: nn.Module, moments: Sequence[Tensor], momentum: float = MOMENTUM) -> None:
     """Update the running statistics with those of a training pass."""
-    renorms = [layer for layer in layers if isinstance(layer, BatchRenorm)]
-    for layer, mean, var in zip(renorms, moments[::2], moments[1::2], strict=True):
-        layer.take(mean, var)
+    pairs = zip(batch_norms(module), moments[::2], moments[1::2], strict=True)
+    for layer, mean, var in pairs:
+        layer.take(mean, var, momentum)

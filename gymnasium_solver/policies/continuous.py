@@ -8,8 +8,14 @@ import torch
 
 from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.forward import CompiledForward, Inference
-from gymnasium_solver.nets.actor_critics import LOG_STD_MAX, LOG_STD_MIN, ActorCritics
-from gymnasium_solver.policies.noise import Noise, StateNoise
+from gymnasium_solver.nets.actor_critics import (
+    LOG_STD_MAX,
+    LOG_STD_MIN,
+    TANH_MAX,
+    TANH_MIN,
+    ActorCritics,
+)
+from gymnasium_solver.policies.noise import Noise, RepeatedNoise, StateNoise
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Outlook, Policy
 from gymnasium_solver.spaces.actions import (
     ActionKind,
@@ -36,13 +42,17 @@ class NoisyPolicy(Policy):
         record: bool,
         compile: bool = False,
         sde_sample_freq: int = -1,
+        noise_repeat: int = 1,
     ):
         """`compile`: act with a compiled program, where there is one. `sde_sample_freq`: see
-        StateNoise, for a network with state-dependent exploration."""
+        StateNoise, for a network with state-dependent exploration. `noise_repeat`: see
+        RepeatedNoise."""
         super().__init__(observation_space, actions, rng)
         self.net = net
         width = actions.n if isinstance(actions, DiscreteActions) else actions.shape[0]
-        self.noise = Noise(width, keeps)
+        self.noise = (
+            Noise(width, keeps) if noise_repeat == 1 else RepeatedNoise(width, noise_repeat)
+        )
         self._infer = Inference(net.actor_outputs, net, record=record)
         self.explorer = CompiledForward(
             net.actor_outputs, net, wanted=compile and record and net.actor.sde is None
@@ -93,7 +103,7 @@ class SoftPolicy(NoisyPolicy):
         if isinstance(self.actions, DiscreteActions):
             noise, carry = self.noise.exponential(carry, is_first, self.rng)
             return Acted(gumbel_max(outputs, noise), carry)
-        mean, std = _mean_and_std(outputs)
+        mean, std = self._mean_and_std(outputs)
         spread = math.sqrt(1.0 - float(self.noise.keeps) ** 2)
         noise, carry = self.noise.normal(carry, is_first, spread, 1.0, self.rng)
         return Acted(np.tanh(mean + std * noise), carry)
@@ -109,16 +119,20 @@ class SoftPolicy(NoisyPolicy):
         if isinstance(self.actions, DiscreteActions):
             chances, q = softmax(outputs), self._critic(obs, None)
             return Outlook(probabilities=chances, q_values=q, value=(chances * q).sum(axis=1))
-        mean, std = _mean_and_std(outputs)
+        mean, std = self._mean_and_std(outputs)
         best = np.tanh(mean)
         return Outlook(mean=best, std=std, value=self._critic(obs, best))
 
-
-def _mean_and_std(outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Split the actor's outputs [N, 2 A], which are means and logarithms of deviations."""
-    width = outputs.shape[1] // 2  # np.split takes 7 us, as long as a small network
-    log_std = np.clip(outputs[:, width:], LOG_STD_MIN, LOG_STD_MAX)
-    return outputs[:, :width], np.exp(log_std)
+    def _mean_and_std(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Split the actor's outputs [N, 2 A], which are means and logarithms of deviations."""
+        width = outputs.shape[1] // 2  # np.split takes 7 us, as long as a small network
+        raw = outputs[:, width:]
+        if self.net.actor.log_std_bound == "tanh":
+            half = np.float32(0.5 * (TANH_MAX - TANH_MIN))
+            log_std = np.float32(TANH_MIN) + half * (np.float32(1.0) + np.tanh(raw))
+        else:
+            log_std = np.clip(raw, LOG_STD_MIN, LOG_STD_MAX)
+        return outputs[:, :width], np.exp(log_std)
 
 
 class DeterministicPolicy(NoisyPolicy):

@@ -51,6 +51,34 @@ class Noise:
         return noise, {**carry, "noise": noise}
 
 
+class RepeatedNoise(Noise):
+    """Noise that is kept for n steps, with a probability proportional to 1 / n^2 up to `most`
+    (FlashSAC). Each env has a number of its own. The end of an episode does not change it."""
+
+    def __init__(self, width: int, most: int):
+        super().__init__(width, 0.0)
+        chances = np.arange(1, most + 1, dtype=float) ** -2
+        self._below = np.cumsum(chances / chances.sum())[:-1]
+
+    def initial(self, n: int) -> Carry:
+        return {"noise": np.zeros((n, self.width), np.float32), "noise_left": np.zeros(n, np.int64)}
+
+    def normal(
+        self,
+        carry: Carry,
+        is_first: np.ndarray,
+        std: float,
+        first_std: float,
+        rng: np.random.Generator,
+    ) -> tuple[np.ndarray, Carry]:
+        n, left = len(is_first), carry["noise_left"]
+        fresh = np.float32(std) * rng.standard_normal((n, self.width), dtype=np.float32)
+        steps = 1 + np.searchsorted(self._below, rng.random(n), side="right")
+        is_due = left <= 0
+        noise = np.where(is_due[:, None], fresh, carry["noise"])
+        return noise, {**carry, "noise": noise, "noise_left": np.where(is_due, steps, left) - 1}
+
+
 class StateNoise:
     """One matrix for each env. It is drawn anew at the start of every rollout and, with a
     `sample_freq`, after this many steps. It is in the carry so that a checkpoint in the middle of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from torch import Tensor
+from torch import Tensor, nn
 
 from gymnasium_solver.algos.continuous import ActorBatch
 from gymnasium_solver.algos.crossq import (
@@ -22,7 +22,7 @@ from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critics import squash
-from gymnasium_solver.nets.renorm import BatchRenorm, train_pass
+from gymnasium_solver.nets.renorm import BatchRenorm, batch_statistics
 from gymnasium_solver.spaces.actions import action_kind
 from tests.acting import best, drawn
 
@@ -30,6 +30,14 @@ OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 N_ENVS = 2
 PLAIN = {"r_max": torch.tensor(1.0), "d_max": torch.tensor(0.0)}
+
+
+def train_pass(
+    layers: nn.Module, x: Tensor, r_max: Tensor, d_max: Tensor
+) -> tuple[Tensor, list[Tensor]]:
+    with batch_statistics(layers, (r_max, d_max)) as moments:
+        y = layers(x)
+    return y, moments
 
 
 def agent_for(seed: int = 0, actions: Any = BOX, **fields: Any) -> CrossQ:

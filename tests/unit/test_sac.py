@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from gymnasium_solver.algos.continuous import ActorBatch, learn_alpha, soft_value, target_entropy
-from gymnasium_solver.algos.sac import (
-    SAC,
-    SACConfig,
+from gymnasium_solver.algos.sac import SAC, SACConfig
+from gymnasium_solver.algos.soft_losses import (
     actor_loss,
     critic_loss,
     discrete_actor_loss,
@@ -149,7 +148,7 @@ def test_the_target_is_reward_plus_the_lowest_next_value_and_entropy() -> None:
     net = constant_net([0, 0, 0, 0], [[0.0], [0.0]])
     batch = batch_for(torch.zeros(2, 2), [1, 2], [0.9, 0], noise=torch.zeros(2, 2))
     alpha, target = torch.tensor(0.5), critics([[5.0], [3.0]])
-    loss, q_mean, error = critic_loss(net, target, batch, alpha)
+    loss, q_mean, error, _ = critic_loss(net, target, batch, alpha)
     log_pi = 2 * -0.5 * math.log(2 * math.pi)
     wanted = [1 + 0.9 * (3 - 0.5 * log_pi), 2]
     assert error.tolist() == pytest.approx(wanted), "critics of 0: the error is the target"
@@ -161,7 +160,7 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_not_the_errors() -> No
     net = constant_net([0, 0, 0, 0], [[1.0], [3.0]])
     noise = torch.zeros(2, 2)
     batch = batch_for(torch.zeros(2, 2), [5, 0], [0, 0], weight=[0.25, 1.0], noise=noise)
-    loss, q_mean, error = critic_loss(net, net.critic, batch, torch.tensor(0.0))
+    loss, q_mean, error, _ = critic_loss(net, net.critic, batch, torch.tensor(0.0))
     # Critic 1 errs by -4 and 1, critic 3 by -2 and 3.
     assert loss.item() == pytest.approx(0.5 * ((0.25 * 16 + 1) / 2 + (0.25 * 4 + 9) / 2))
     assert error.tolist() == [(4 + 2) / 2, (1 + 3) / 2]
@@ -182,7 +181,7 @@ def test_the_actor_climbs_the_lowest_value_and_its_entropy() -> None:
     net = agent_for(seed=3).net
     torch.manual_seed(3)
     x, noise = torch.randn(32, 3), torch.randn(32, 2)
-    loss, entropy = actor_loss(net, x, noise, torch.tensor(0.3))
+    loss, entropy, _ = actor_loss(net, ActorBatch(x, noise=noise), torch.tensor(0.3))
     actions, log_prob = squash(net.actor(x), noise)
     q = net.critic(x, actions)
     assert (q[0] < q[1]).any()
@@ -292,7 +291,7 @@ def test_the_discrete_target_by_hand() -> None:
     net = constant_net([math.log(x) for x in p], [[0.0, 0, 0], [0, 0, 0]])
     target = critics([[1.0, 5, 0], [4, 2, 3]])
     batch = batch_for([0, 1], [1.0, 7.0], [0.9, 0.0])
-    loss, _, error = discrete_critic_loss(net, target, batch, torch.tensor(0.1))
+    loss, _, error, _ = discrete_critic_loss(net, target, batch, torch.tensor(0.1))
     entropy = -sum(x * math.log(x) for x in p)
     wanted = 1 + 0.9 * (0.5 * 1 + 0.25 * 2 + 0.1 * entropy)
     assert error.tolist() == pytest.approx([wanted, 7])
@@ -305,7 +304,7 @@ def test_forbidden_actions_are_not_bootstrapped_from() -> None:
     target = critics([[1.0, 2, 1e6], [1, 2, 1e6]])
     mask = torch.tensor([[True, True, False]])
     batch = batch_for([0], [0.0], [1.0], next_mask=mask)
-    _, _, error = discrete_critic_loss(net, target, batch, torch.tensor(0.5))
+    _, _, error, _ = discrete_critic_loss(net, target, batch, torch.tensor(0.5))
     entropy = math.log(3) - 2 / 3 * math.log(2)
     assert error.tolist() == pytest.approx([4 / 3 + 0.5 * entropy])
 
@@ -313,7 +312,7 @@ def test_forbidden_actions_are_not_bootstrapped_from() -> None:
 def test_each_discrete_action_is_learnt_by_its_own_output() -> None:
     net = constant_net([0, 0, 0], [[1.0, 2, 3], [4, 5, 6]])
     batch = batch_for([2, 0], [0.0, 0.0], [0.0, 0.0])
-    loss, q_mean, error = discrete_critic_loss(net, net.critic, batch, torch.tensor(0.0))
+    loss, q_mean, error, _ = discrete_critic_loss(net, net.critic, batch, torch.tensor(0.0))
     assert error.tolist() == [(3 + 6) / 2, (1 + 4) / 2]
     assert q_mean.item() == pytest.approx((3 + 1 + 6 + 4) / 4)
     loss.backward()
@@ -327,7 +326,7 @@ def test_the_discrete_actor_against_brute_force() -> None:
     x = torch.randn(6, 3)
     mask = torch.tensor([[True, True, False], [True, True, True]] * 3)
     numbers = {"alpha": torch.tensor(0.4), "penalty_coef": torch.tensor(0.0)}
-    loss, entropy = discrete_actor_loss(net, None, ActorBatch(x, mask), numbers)
+    loss, entropy, _ = discrete_actor_loss(net, None, ActorBatch(x, mask=mask), numbers)
     q, logits = net.critic(x).amin(0).detach(), net.actor(x).detach()
     total, entropies = 0.0, 0.0
     for row in range(6):
@@ -351,7 +350,7 @@ def test_the_entropy_penalty_by_hand() -> None:
     net = constant_net([math.log(3), 0.0, -200], [[0.0, 0, 0]])
     uniform = Constant([0.0, 0, -200])
     numbers = {"alpha": torch.tensor(0.0), "penalty_coef": torch.tensor(2.0)}
-    loss, entropy = discrete_actor_loss(net, uniform, ActorBatch(torch.zeros(4, 3)), numbers)
+    loss, entropy, _ = discrete_actor_loss(net, uniform, ActorBatch(torch.zeros(4, 3)), numbers)
     own = math.log(4) - 0.75 * math.log(3)
     assert entropy.item() == pytest.approx(own)
     assert loss.item() == pytest.approx(0.5 * 2 * (math.log(2) - own) ** 2)

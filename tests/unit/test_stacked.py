@@ -7,11 +7,24 @@ from torch import Tensor, nn
 
 from gymnasium_solver.fast.forward import Inference
 from gymnasium_solver.nets.blocks import Blocks, StackedLinear, StackedMLP
-from gymnasium_solver.nets.renorm import EPSILON, MOMENTUM, BatchRenorm, take_moments, train_pass
+from gymnasium_solver.nets.renorm import (
+    EPSILON,
+    MOMENTUM,
+    BatchRenorm,
+    batch_statistics,
+    take_moments,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def train_pass(layers: nn.Module, x: Tensor, *bounds: Tensor) -> tuple[Tensor, list[Tensor]]:
+    r_max, d_max = bounds
+    with batch_statistics(layers, (r_max, d_max)) as moments:
+        y = layers(x)
+    return y, moments
 
 
 def separate(stack: StackedMLP) -> list[nn.Sequential]:

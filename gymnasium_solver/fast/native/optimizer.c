@@ -9,7 +9,8 @@ typedef struct {
     float *target;          /* of this group alone: moves towards the weights; null: none */
     const int64_t *tensors; /* where each tensor starts, for adaptive clipping; ends with `stop` */
     int64_t n_tensors;
-    const int64_t *rows; /* start, outer, length, inner of each weight with unit rows */
+    const int64_t *rows; /* of each weight that is scaled to a length: start, repeat, outer,
+                            length, inner, square of the length */
     int64_t n_rows;
     double lr_scale, beta1, beta2, eps, weight_decay, momentum, tau;
     double agc, low, high; /* agc 0: no adaptive clipping; low > high: no bounds */
@@ -160,16 +161,22 @@ static void clip_by_weights(const Optimizer *o, const Group *p, float *g) {
 }
 
 static void project(const Optimizer *o, const Group *p) {
-    for (const int64_t *r = p->rows; r < p->rows + 4 * p->n_rows; r += 4) {
-        const long outer = r[1], length = r[2], inner = r[3];
+    for (const int64_t *r = p->rows; r < p->rows + 6 * p->n_rows; r += 6) {
+        const long repeat = r[1], outer = r[2], length = r[3], inner = r[4];
+        const long apart = outer * length * inner;
         for (long j = 0; j < outer; j++)
             for (long k = 0; k < inner; k++) {
                 float *x = o->weights + r[0] + j * length * inner + k;
                 double total = 0.0;
-                for (long i = 0; i < length; i++) total += (double)x[i * inner] * x[i * inner];
+                for (long a = 0; a < repeat; a++)
+                    for (long i = 0; i < length; i++) {
+                        const double w = x[a * apart + i * inner];
+                        total += w * w;
+                    }
                 const double size = sqrt(total);
-                const float by = (float)(1.0 / (size > 1e-8 ? size : 1e-8));
-                for (long i = 0; i < length; i++) x[i * inner] *= by;
+                const float by = (float)(sqrt((double)r[5]) / (size > 1e-8 ? size : 1e-8));
+                for (long a = 0; a < repeat; a++)
+                    for (long i = 0; i < length; i++) x[a * apart + i * inner] *= by;
             }
     }
     if (p->low > p->high) return;

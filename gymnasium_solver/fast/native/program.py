@@ -286,10 +286,7 @@ class NativeOptimizer:
         starts = [*(start for start, _ in tensor_bounds(group)), group.stop]
         tensors = np.array(starts, np.int64)
         rows = np.array(
-            [
-                (start, math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
-                for start, shape, axis in o.unit_rows.get(group.name, ())
-            ],
+            [(r.start, *r.shape, r.square) for r in o.unit_rows.get(group.name, ())],
             np.int64,
         )
         own.tensors, own.n_tensors = tensors.ctypes.data, len(tensors) - 1
