@@ -207,6 +207,7 @@ class Learner:
             constants=lambda: self._other_tensors(optimizer),
             steps_in_c=share is None,
             bf16=self.config.bf16,
+            fuse=how.fuses,
         )
         descent.timer = self._timer
         if descent.has_loss:  # a stack computes together what has the same config but for the seed

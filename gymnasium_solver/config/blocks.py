@@ -275,11 +275,12 @@ class SystemFields(Fields):
     n_threads: Count | Literal["auto"] = "auto"
     """CPU threads of the learner. More threads help large networks only. auto: chosen by the size
     of the largest matrix product; all CPUs for a CNN."""
-    compile: Literal["auto", "native", "numpy"] | bool = "auto"
+    compile: Literal["auto", "native", "numpy", "fused"] | bool = "auto"
     """Record the gradient computation once and repeat it. On the CPU: as a C program (native),
     compiled in about a second by the system's C compiler and kept in the user's cache folder, or as
-    NumPy calls (numpy). On a GPU: as a CUDA graph. auto: where it is faster, and native if the run
-    is long enough. true: always. false: plain torch."""
+    NumPy calls (numpy). On a GPU: as a CUDA graph; fused: with kernels fused by torch's compiler,
+    which takes about half a minute. auto: where it is faster, and native or fused if the run is
+    long enough. true: always. false: plain torch."""
     perf: Literal["fast", "exact"] | None = None
     """Arithmetic on a CUDA GPU. fast: matrix products and convolutions in TF32 (10 bits of
     precision), and cuDNN tries which of its convolutions is fastest. exact: whole float32, and

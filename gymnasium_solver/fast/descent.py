@@ -110,8 +110,10 @@ class Descent:
         constants: Sequence[Tensor] | Callable[[], Sequence[Tensor]] = (),
         steps_in_c: bool = True,
         bf16: bool = False,
+        fuse: bool = False,
     ):
-        """`loss`: None if gradients are known (`along`). `record`, `compile`: see LossGradient.
+        """`loss`: None if gradients are known (`along`). `record`, `compile`, `fuse`: see
+        LossGradient.
         `constants`: other tensors that the loss reads and that may change in place. `steps_in_c`:
         False for a second loss on the parameters of another descent, whose optimiser steps in that
         one's form. `bf16`: the loss computes in bfloat16 where that is safe; on a GPU only."""
@@ -129,6 +131,7 @@ class Descent:
                 record=record,
                 constants=constants,
                 compile=compile,
+                fuse=fuse,
                 optimizer=own,
                 name=f"{getattr(loss, '__qualname__', type(loss).__name__)} {name}",
             )

@@ -26,6 +26,8 @@ GRADIENT_GAIN, LARGE_PRODUCT, ACT_GAIN = 0.25e-3, 1e6, 0.1e-3
 WORTH_COMPILING = 0.25
 # In up to this many updates the C compiler would take longer than what it saves in metrics.
 FEW_UPDATES = 200
+# Gradient steps from which fusing kernels on a GPU, which takes about half a minute, is worth it.
+WORTH_FUSING = 100_000
 # With a recurrent core a gradient is many small operations: it saves about 3 ms (GRU, sequences of
 # 16), and its program takes a few times longer to compile.
 RECURRENT_GAIN = 5
@@ -112,6 +114,14 @@ class Execution:
         if self.device.type != "cpu" or not self.records or self.setting == "numpy":
             return False
         return self.setting == "native" or self.work.is_worth_compiling
+
+    @property
+    def fuses(self) -> bool:
+        """Fuse the kernels of gradients on a GPU: in a run that is long enough to be worth it."""
+        if self.device.type != "cuda" or self.work.has_images:
+            return False
+        is_long = self.work.steps >= WORTH_FUSING
+        return self.setting == "fused" or (self.setting == "auto" and is_long)
 
     @property
     def _has_program(self) -> bool:

@@ -457,7 +457,7 @@ def project(group: Group, rows: Sequence[Rows], weights: Tensor) -> None:
         size = math.prod(shape)
         matrix = weights[..., start : start + size].unflatten(-1, shape)
         length = torch.linalg.vector_norm(matrix, dim=(-4, -2), keepdim=True).clamp_(min=1e-8)
-        matrix.mul_(math.sqrt(square) / length)
+        matrix.div_(length if square == 1 else length.mul_(square**-0.5))
     if group.bounds != (None, None):
         weights[..., group.start : group.stop].clamp_(*group.bounds)
 

@@ -34,6 +34,7 @@ from torch import Tensor
 from gymnasium_solver import tree
 from gymnasium_solver.fast.aten import FUSED, OPERATIONS, WITH_OUT, inlined, through_torch
 from gymnasium_solver.fast.cuda_graph import Graphed, is_inlined
+from gymnasium_solver.fast.fused import fuse
 from gymnasium_solver.fast.native.build import can_compile, is_proven
 from gymnasium_solver.fast.native.program import NativeGradient
 from gymnasium_solver.fast.optimizer import FlatOptimizer
@@ -80,13 +81,14 @@ class LossGradient:
         record: bool,
         constants: Sequence[Tensor] | Callable[[], Sequence[Tensor]] = (),
         compile: bool = False,
+        fuse: bool = False,
         optimizer: FlatOptimizer | None = None,
         name: str | None = None,
     ):
         """`record`: False for plain torch. `constants`: other tensors that the loss reads, or a
         function that is asked for them at the first call. `compile`: as C if possible, else as
-        NumPy calls. `optimizer`: takes its steps in C too, if the gradient is. `name`: the same for
-        other learners with this loss."""
+        NumPy calls. `fuse`: on a GPU, fuse its kernels (fast/fused.py). `optimizer`: takes its
+        steps in C too, if the gradient is. `name`: the same for other learners with this loss."""
         self.optimizer = optimizer
         self.loss, self.params, self._constants = loss, params, constants
         self.name = getattr(loss, "__qualname__", "") if name is None else name
@@ -100,6 +102,8 @@ class LossGradient:
         self._recorded: Gradient | None = None
         self._structure: tree.Structure = None
         self._graphed = Graphed(self._from_tensors) if self.mode == "graph" else None
+        self._fuses = fuse and is_cuda
+        self._fused: dict[Any, Callable[[Sequence[Tensor]], list[Tensor]]] = {}  # by shapes
         self._coefficients: tuple[list[Any], Tensor] | None = None  # as last uploaded
 
     def __call__(self, batch: Any, coefficients: Coefficients) -> list[Tensor]:
@@ -174,6 +178,14 @@ class LossGradient:
         return self.loss(tree.unflatten(self._structure, columns), coefficients)
 
     def _from_tensors(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        if not self._fuses:
+            return self._unfused(inputs)
+        shapes = tuple(column.shape for column in inputs)
+        if shapes not in self._fused:
+            self._fused[shapes] = fuse(self._unfused, inputs) or self._unfused
+        return self._fused[shapes](inputs)
+
+    def _unfused(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         *columns, coefficients = inputs
         return _gradient(self._on_columns, self.params, columns, coefficients.unbind())
 

@@ -82,14 +82,15 @@ class BatchRenorm(nn.Module):
         return self.weight, (2, self.weight.numel() // width, width, 1), width
 
     @torch.no_grad()
-    def take(self, mean: Tensor, var: Tensor, momentum: float = MOMENTUM) -> None:
+    def take(self, mean: Tensor, var: Tensor) -> None:
         """Update the running statistics with those of a batch."""
-        self.running_mean.lerp_(mean, momentum)
-        self.running_var.lerp_(var, momentum)
+        self.running_mean.lerp_(mean, MOMENTUM)
+        self.running_var.lerp_(var, MOMENTUM)
 
 
 def batch_norms(module: nn.Module) -> list[BatchRenorm]:
-    return [layer for layer in module.modules() if isinstance(layer, BatchRenorm)]
+    """Those whose statistics are taken after a step, not in a forward pass (nets/layers.py)."""
+    return [layer for layer in module.modules() if type(layer) is BatchRenorm]
 
 
 @contextmanager
@@ -111,6 +112,10 @@ def batch_statistics(
 
 def take_moments(module: nn.Module, moments: Sequence[Tensor], momentum: float = MOMENTUM) -> None:
     """Update the running statistics with those of a training pass."""
-    pairs = zip(batch_norms(module), moments[::2], moments[1::2], strict=True)
-    for layer, mean, var in pairs:
-        layer.take(mean, var, momentum)
+    layers = batch_norms(module)
+    if not layers:
+        return
+    running = [t for layer in layers for t in (layer.running_mean, layer.running_var)]
+    with torch.no_grad():
+        given = [m.expand_as(own) for m, own in zip(moments, running, strict=True)]
+        torch._foreach_lerp_(running, given, momentum)
