@@ -86,7 +86,7 @@ class SphereHead(nn.Module):
         outputs = []
         for branch in self.branches:
             y = x
-            for layer in branch:
+            for layer in branch.children():
                 y = first_network(layer, y)
             outputs.append(y)
         return torch.cat(outputs, dim=-1)

@@ -11,6 +11,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn import functional
 
+from gymnasium_solver.algos.continuous import target_entropy
 from gymnasium_solver.algos.sac import SAC, SACConfig
 from gymnasium_solver.algos.soft_losses import both_critics
 from gymnasium_solver.data.rollout import Rollout
@@ -161,16 +162,19 @@ def test_the_actor_of_flash_is_normalised_by_both_observations() -> None:
 
 def test_a_block_on_the_sphere_by_hand() -> None:
     blocks = Blocks("relu", generator(), kind="simbav2")
-    first, block = blocks.hidden(3, [4])
+    layers: list[Any] = blocks.hidden(3, [4])
+    first, block = layers
     assert isinstance(first, ToSphere)
     assert isinstance(block, SphereBlock)
+    parts: list[Any] = [first.linear, block.inner, block.outer]
+    w, inner, outer = (layer.weight.T for layer in parts)
     x = torch.randn(5, 3)
     shifted = functional.normalize(torch.cat([x, torch.full((5, 1), 3.0)], 1), dim=1)
     scale = math.sqrt(2 / 4)
-    y = functional.normalize(scale * shifted @ first.linear.weight.T, dim=1)
+    y = functional.normalize(scale * shifted @ w, dim=1)
     torch.testing.assert_close(first(x), y)
-    hidden = torch.relu(scale / 2 * y @ block.inner.weight.T) + 1e-8
-    step = functional.normalize(hidden @ block.outer.weight.T, dim=1) - y
+    hidden = torch.relu(scale / 2 * y @ inner) + 1e-8
+    step = functional.normalize(hidden @ outer, dim=1) - y
     torch.testing.assert_close(block(y), functional.normalize(y + 0.5 * step, dim=1))
     torch.testing.assert_close(block.alpha.weight, torch.full((4,), 0.5))
 
@@ -239,7 +243,7 @@ def test_target_entropy_of_a_deviation() -> None:
     normal = torch.distributions.Normal(torch.tensor(0.0), torch.tensor(0.15))
     assert each == pytest.approx(float(normal.entropy()), rel=1e-6)
     agent = agent_for(target_std=0.15)
-    assert agent._target_entropy({}, None) == pytest.approx(2 * float(normal.entropy()))
+    assert target_entropy(agent, {}, None) == pytest.approx(2 * float(normal.entropy()))
 
 
 def test_the_actor_learns_first_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:

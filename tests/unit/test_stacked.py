@@ -36,6 +36,7 @@ def separate(stack: StackedMLP) -> list[nn.Sequential]:
             if isinstance(layer, StackedLinear):
                 plain = nn.Linear(layer.weight.shape[1], layer.weight.shape[2])
                 plain.weight.data = layer.weight[i].detach().T.clone()
+                assert layer.bias is not None
                 plain.bias.data = layer.bias[i, 0].detach().clone()
                 layers.append(plain)
             else:
@@ -79,7 +80,7 @@ def test_the_critics_of_a_stack_begin_apart_and_within_the_usual_bounds() -> Non
 
 def test_spectral_norm_divides_by_the_largest_singular_value() -> None:
     layer = StackedLinear(2, 6, 4, generator(), spectral_norm=True)
-    layer.bias.data.zero_()
+    nn.init.zeros_(layer.get_parameter("bias"))
     layer.power_iteration(200)
     x = torch.eye(6)
     largest = torch.linalg.svdvals(layer.weight.detach())[:, :1, None]
@@ -89,7 +90,7 @@ def test_spectral_norm_divides_by_the_largest_singular_value() -> None:
 
 def test_spectral_norm_follows_weights_that_move() -> None:
     layer = StackedLinear(2, 6, 4, generator(), spectral_norm=True)
-    layer.bias.data.zero_()
+    nn.init.zeros_(layer.get_parameter("bias"))
     for _ in range(300):
         layer.weight.data.add_(0.01 * torch.randn(2, 6, 4, generator=generator(3)))
         layer.power_iteration()

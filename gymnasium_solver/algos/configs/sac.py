@@ -19,11 +19,11 @@ class SACConfig(SdeFields, SoftConfig):
     actor_first: bool = False
     """Update the actor and the temperature before the critics, which then learn from the new ones
     (SimbaV2, FlashSAC)."""
-    block: Literal["mlp", "simba", "simbav2", "flash"] = "mlp"
+    block: Literal["mlp", "simba", "simbav2", "flash"] = "mlp"  # type: ignore[assignment]
     """What hidden layers are made of. simba: residual blocks with layer norm, all of one width,
     each with four times as many units inside (Lee et al. 2025). simbav2: such blocks with features
     and weights on a unit sphere. flash: with batch norm and weights of length 1 (FlashSAC)."""
-    norm: Literal["layer", "rms", "batch"] | None = None
+    norm: Literal["layer", "rms", "batch"] | None = None  # type: ignore[assignment]
     """Normalise the outputs of each hidden layer: layer (LayerNorm), rms (RMSNorm), or batch, of
     the inputs too; then (s, a) and (s', a') pass the critics together (XQC). More stable, a little
     slower."""
