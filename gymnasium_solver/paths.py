@@ -1,12 +1,19 @@
 """Paths as users type them, and files that a stranger may have prepared."""
 
 import errno
+import glob
 import os
+import platform
 import stat
+import sys
 from io import BufferedReader, FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gymnasium_solver.errors import GsolveError
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 
 class PathError(GsolveError):
@@ -79,6 +86,32 @@ def read_regular(path: Path, *, follow: bool = False) -> bytes:
     """The content of a regular file, opened as `open_regular` does."""
     with open_regular(path, follow=follow) as file:
         return file.read()
+
+
+def temporary_folder(kind: str) -> "TemporaryDirectory[str]":
+    """A folder that is removed with the object. Its name has the machine and the process, so that
+    the next one removes what a killed process left behind."""
+    import shutil  # these take longer to import than all the rest of this module
+    from tempfile import TemporaryDirectory, gettempdir
+
+    prefix = f"gsolve-{kind}-{platform.node() or 'here'}-"
+    for path in Path(gettempdir()).glob(f"{glob.escape(prefix)}*"):
+        owner = path.name.removeprefix(prefix).partition("-")[0]
+        if owner.isdecimal() and not _is_process(int(owner)):
+            shutil.rmtree(path, ignore_errors=True)
+    return TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-", ignore_cleanup_errors=True)
+
+
+def _is_process(pid: int) -> bool:
+    if sys.platform == "win32":  # there is no signal that only asks
+        return True
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # of another user
+        return True
+    return True
 
 
 def is_folder(path: Path) -> bool:

@@ -9,7 +9,6 @@ Checking a file imports neither torch nor an environment; the two others do, whe
 
 import math
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +31,7 @@ from gymnasium_solver.errors import (
     MissingError,
     TrustError,
 )
+from gymnasium_solver.paths import temporary_folder
 from gymnasium_solver.plugins import import_plugins
 from gymnasium_solver.printable import printable
 from gymnasium_solver.registry import config_class, observers
@@ -260,7 +260,7 @@ def smoke(job: str | dict[str, Any]) -> dict[str, Any]:
         stage = "random"
         result |= random_steps(config, n_steps)
         stage = "train"
-        with tempfile.TemporaryDirectory() as folder:
+        with temporary_folder("smoke") as folder:
             meta = short_training(name, Path(folder)).meta()
         if meta["status"] != "finished":
             raise GsolveError(f"the run is {meta['status']}, not finished")

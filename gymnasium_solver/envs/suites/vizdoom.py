@@ -23,7 +23,6 @@ that a trajectory depends on the seed and the actions alone.
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ from gymnasium_solver.envs.suites.own import imported, refuse_unknown
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, env_seeds
 from gymnasium_solver.envs.wrappers.frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.paths import temporary_folder
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.suggest import did_you_mean
 
@@ -166,7 +166,7 @@ class VizDoomEngine(Engine):
 
     def _start(self) -> None:
         """Start the games: 0.2 s each, at the first reset, so that looking at spaces is free."""
-        self._folder = tempfile.TemporaryDirectory(prefix="vizdoom-")
+        self._folder = temporary_folder("vizdoom")
         self._pool = ThreadPoolExecutor(max_workers=min(self.n_envs, 2 * (os.cpu_count() or 1)))
         games = [self._new_game(self.spec.env_id) for _ in range(self.n_envs)]
         for index, game in enumerate(games):

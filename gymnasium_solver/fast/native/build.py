@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 from gymnasium_solver.errors import Unsupported, first_line
+from gymnasium_solver.paths import temporary_folder
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +163,7 @@ def is_private(folder: Path) -> bool:
 @cache
 def _temporary() -> Path:
     """A private folder of this process, for when the cache cannot be used."""
-    folder = tempfile.TemporaryDirectory(prefix="gsolve-programs-")
+    folder = temporary_folder("programs")
     _temporary_folders.append(folder)
     return Path(folder.name)
 
@@ -176,6 +177,7 @@ def _usable_folder() -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         if is_private(folder) and os.access(folder, os.W_OK):
+            _sweep(folder)
             return folder
         log.warning(
             "%s is open to other users or not yours, so compiled programs are not kept: chmod 700 "
@@ -186,6 +188,15 @@ def _usable_folder() -> Path:
     except OSError as error:
         log.info("no cache of compiled programs: %s", error)
     return _temporary()
+
+
+@cache
+def _sweep(folder: Path) -> None:
+    """Remove what processes that were killed while they compiled have left."""
+    for path in folder.glob("build-*"):
+        with suppress(OSError):
+            if time.time() - path.stat().st_mtime > 10 * COMPILE_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 _loaded: dict[str, ctypes.CDLL] = {}
@@ -467,8 +478,9 @@ def _run(command: Sequence[str], to: Path) -> None:
     if _useless is not None:
         raise Unsupported(_useless)
     pipe, both, none = subprocess.PIPE, subprocess.STDOUT, subprocess.DEVNULL
+    variables = {**os.environ, "TMPDIR": str(to.parent)}  # what a killed compiler leaves, goes too
     with subprocess.Popen(
-        command, stdin=none, stdout=pipe, stderr=both, process_group=0
+        command, stdin=none, stdout=pipe, stderr=both, process_group=0, env=variables
     ) as process:
         try:
             output, _ = process.communicate(timeout=COMPILE_SECONDS)

@@ -13,7 +13,6 @@ import json
 import math
 import re
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from gymnasium_solver.errors import RunError, Unsupported
 from gymnasium_solver.fast.native.build import find_compiler
 from gymnasium_solver.fast.native.portable import portable
 from gymnasium_solver.fast.tape import write_forward
+from gymnasium_solver.paths import temporary_folder
 from gymnasium_solver.share.export.deployed import (
     Deployed,
     Observed,
@@ -50,7 +50,7 @@ def c_header(policy: Deployed, observed: Observed, meta: dict[str, Any]) -> Writ
             "install gcc or clang, or name one in $CC."
         )
     source = c_source(policy, meta)
-    with tempfile.TemporaryDirectory(prefix="gsolve-export-") as folder:
+    with temporary_folder("export") as folder:
         act = CompiledPolicy(source, policy, Path(folder))
         largest = max(_compare(policy, act, step) for step in observed.steps)
     inputs = {"obs": f"const float[{_n_inputs(policy)}]"}

@@ -15,7 +15,6 @@ seeds are shown. In a dataset each run is in `runs/<id>/`, with the same files.
 import importlib.util
 import io
 import re
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +25,7 @@ from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.groups import Group, siblings
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, interval, iqm, mean
-from gymnasium_solver.paths import is_own_file, read_regular
+from gymnasium_solver.paths import is_own_file, read_regular, temporary_folder
 from gymnasium_solver.printable import markdown_text
 from gymnasium_solver.runs.checkpoint import BEST, LAST, pointer_env_steps
 from gymnasium_solver.runs.episodes import Episode, list_episodes
@@ -183,7 +182,7 @@ def push_runs(packages: list[Package], repo_id: str, *, private: bool = True) ->
 
 def _made(name: str, make: Callable[[Path], object]) -> bytes:
     """The file that `make` writes."""
-    with tempfile.TemporaryDirectory(prefix="gsolve-publish-") as folder:
+    with temporary_folder("publish") as folder:
         path = Path(folder) / name
         make(path)
         return path.read_bytes()

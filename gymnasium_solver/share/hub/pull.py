@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import RunError, WriteError
+from gymnasium_solver.paths import temporary_folder
 from gymnasium_solver.runs.checkpoint import list_checkpoints, verified_manifest
 from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
 from gymnasium_solver.runs.run import Run, is_run
@@ -158,7 +159,7 @@ def list_remote(repo_id: str, pattern: str = "", *, scores: bool = False) -> lis
         results = None
         if scores:
             name = f"runs/{run_id}/results.json"
-            with tempfile.TemporaryDirectory(prefix="gsolve-hub-") as temp:
+            with temporary_folder("hub") as temp:
                 client.download(repo_id, "dataset", sha, [name], Path(temp))
                 results = read_json(Path(temp) / name, FIX)
         runs.append(RemoteRun(run_id, len(files), results))
