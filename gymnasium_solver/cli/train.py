@@ -161,6 +161,8 @@ def train(args: Args, config: "Config") -> int:
     from gymnasium_solver.training import loop
     from gymnasium_solver.training.run_place import choose_place
 
+    if args.quiet or config.quiet:
+        silence_gymnasium()
     place = choose_place(
         root_of(args),
         config,
@@ -285,6 +287,13 @@ def debuggable(args: Args, config: "Config") -> "Config":
         return config
     print("a debugger is attached: one environment, in this process")
     return config.replace(n_envs=1, vectorization_mode="sync", eval_async=False, collectors=None)
+
+
+def silence_gymnasium() -> None:
+    """Leave Gymnasium's warnings about an environment to `gsolve doctor env`."""
+    import gymnasium
+
+    gymnasium.logger.set_level(gymnasium.logger.ERROR)
 
 
 def console_options(args: Args, config: "Config") -> dict[str, Any]:

@@ -148,6 +148,13 @@ def env_from_config(config: Config, n_envs: int, render_mode: str | None = None)
     return restrict_actions(env, config.spec)
 
 
+def eval_env(config: Config, n_envs: int) -> VectorEnv:
+    """The env that evaluations play in."""
+    if config.eval_frame_skip is not None:
+        config = config.replace(frame_skip=config.eval_frame_skip)
+    return env_from_config(config, n_envs)
+
+
 def _task_env(config: Config, n_envs: int, render_mode: str | None) -> VectorEnv:
     """The tasks of a config; with fewer copies than tasks, the first ones."""
     envs: list[VectorEnv] = []

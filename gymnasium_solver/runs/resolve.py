@@ -26,6 +26,7 @@ _TRIAL = re.compile(
 )
 # The place of an experiment, a sweep, or a trial of one.
 _GROUP = re.compile(r"^(experiments|sweeps)/[^/]+$|(^|/)(trials|final)/[0-9]+$")
+_NEWEST = 3  # runs that an error about another name shows
 _SHOWN = 10
 # Runs elsewhere: what a reference starts with, and the function (reference, root) -> (run,
 # selector) that brings it here. By name, because it stands far above this module.
@@ -187,7 +188,7 @@ def _match_id(name: str, root: Path) -> str:
             f"{name!r} matches {len(matches)} runs: {_listing(matches)}. Give a longer part of "
             "the id."
         )
-    hint = did_you_mean(name, ids, n=3) or _existing(root)
+    hint = did_you_mean(name, ids, n=3, cutoff=0.4) or _existing(root)
     raise RunError(f"there is no run {name!r} in {root}. {hint}")
 
 
@@ -235,7 +236,8 @@ def _existing(root: Path) -> str:
     ids = run_ids(root)
     if not ids:
         return f"There are no runs in {root}; start one with `gsolve train`, or give --runs-dir."
-    return f"Runs in {root}: {_listing(ids)}."
+    more = f" and {len(ids) - _NEWEST} more (gsolve runs)" if len(ids) > _NEWEST else ""
+    return f"Runs in {root}: {', '.join(ids[:_NEWEST])}{more}."
 
 
 def _listing(names: list[str]) -> str:

@@ -33,7 +33,7 @@ import numpy as np
 
 from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.make import env_from_config, eval_env
 from gymnasium_solver.envs.spec import (
     UNLIMITED_STEPS,
     EnvSpec,
@@ -294,7 +294,7 @@ class Evaluator:
         if n_envs not in self._envs:
             while len(self._envs) > 1:
                 self._envs.pop(next(iter(self._envs))).close()
-            self._envs[n_envs] = env_from_config(self.config, n_envs)
+            self._envs[n_envs] = eval_env(self.config, n_envs)
         return self._envs[n_envs]
 
     def close(self) -> None:

@@ -93,6 +93,8 @@ def load_config(
         laid = overlay_changes(overlays, path) if overlays else {}
         section = apply_overrides(section, _by_name(laid, section, changes))
         section = apply_overrides(section, _by_name(changes, section, changes))
+        if changes.get("obs_type") in ("ram", "objects") and "policy" not in changes:
+            section.pop("policy", None)  # a CNN for the screen; what is left has its default
         missing = sorted(set(unfilled(section)))
         if missing:
             example = " ".join(f"--set {name}=VALUE" for name in missing)

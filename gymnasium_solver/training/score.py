@@ -20,7 +20,7 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv, layout
 from gymnasium_solver.envs.goals import successes
-from gymnasium_solver.envs.make import env_from_config
+from gymnasium_solver.envs.make import eval_env
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
@@ -73,7 +73,7 @@ def score(
     env_steps = 0 if found.checkpoint is None else int(found.checkpoint.resolve().name)
     n_episodes = episodes or _own_episodes(found, seed)
     env_seed = pick_seed(config, found.run, env_steps, seed)
-    env = env_from_config(config, n_eval_envs(config, n_episodes))
+    env = eval_env(config, n_eval_envs(config, n_episodes))
     try:
         # As in training, so that scores are reproducible.
         with limited_threads(pick_threads(config, env.observation_space)):

@@ -43,7 +43,7 @@ ENV_FIELDS = (
     *(name for name in EnvFields.model_fields if name != "env_boundary_steps"),
     *("max_episode_steps", "spec"),
 )
-EVAL_FIELDS = (*ENV_FIELDS, "n_eval_envs", "device", "n_threads")
+EVAL_FIELDS = (*ENV_FIELDS, "n_eval_envs", "eval_frame_skip", "device", "n_threads")
 
 
 @dataclass(frozen=True)

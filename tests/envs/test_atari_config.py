@@ -244,3 +244,11 @@ def test_the_note_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_game_that_does_not_exist() -> None:
     with pytest.raises(EnvError, match=r"Unknown environment 'PangNoFrameskip-v4'.*ALE/Pong-v5"):
         make_vector_env("PangNoFrameskip-v4", 1)
+
+
+@pytest.mark.parametrize("obs_type", ["ram", "objects"])
+def test_what_is_no_screen_needs_no_cnn(obs_type: str) -> None:
+    config: Any = load_config("ALE/Pong-v5:ppo", overrides={"obs_type": obs_type})
+    assert config.policy == "auto"  # an MLP, by the space
+    kept: Any = load_config("ALE/Pong-v5:ppo", overrides={"obs_type": obs_type, "policy": "cnn"})
+    assert kept.policy == "cnn", "as it was given"

@@ -480,3 +480,11 @@ def test_rewards_that_depend_on_the_past_are_found() -> None:
     new = RepeatedPairs()
     new.add([np.arange(400.0), actions], np.zeros(400))
     assert new.ambiguous is None, "nothing is repeated"
+
+
+def test_gymnasium_warns_of_an_environment_once(recwarn: pytest.WarningsRecorder) -> None:
+    checker = gymnasium.wrappers.PassiveEnvChecker
+    for _ in range(2):
+        env: Any = make_vector_env("MountainCar-v0", 3, vectorization_mode="sync")
+    wrappers = [type(one.env) for one in env._vec.envs]
+    assert checker not in wrappers

@@ -15,6 +15,7 @@ from gymnasium_solver.envs.make import env_from_config, make_vector_env
 from gymnasium_solver.envs.vector import Step, VectorWrapper
 from gymnasium_solver.errors import ConfigError, DivergedError, EnvError
 from gymnasium_solver.runs.checkpoint import list_checkpoints, load_checkpoint
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.query import get_events, get_metrics
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.agents import build_agent, load_agent
@@ -324,6 +325,13 @@ def test_an_agent_acts_as_its_run_is_judged(train: Call, tmp_path: Path) -> None
     assert {int(agent.act(obs)) for _ in range(50)} == {0, 1}
     assert len({int(agent.act(obs, greedy=True)) for _ in range(50)}) == 1
     assert find_run(run.id, tmp_path / "runs").is_greedy() is False
+
+
+def test_evaluations_may_repeat_actions_otherwise_than_training(train: Call, events: Call) -> None:
+    fields = {"frame_skip": 2, "eval_frame_skip": 4, "eval_freq_epochs": 1, "eval_episodes": 2}
+    run = train("ppo", registered(Alternating), max_epochs=1, **fields)
+    assert {event["length_mean"] for event in events(run, "eval")} == {3.0}  # 12 frames
+    assert read_jsonl(run.metrics_path)[-1]["train/roll/ep_len/mean"] == 6.0
 
 
 # -- how many episodes ------------------------------------------------------------------------

@@ -31,6 +31,17 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+def test_an_unknown_name_is_answered_with_the_nearest_or_three_runs(tmp_path: Path) -> None:
+    for i in range(9):
+        made = tmp_path / f"CartPole-v1-ppo-2026010{i}-{i}"
+        made.mkdir()
+        (made / "meta.json").write_text("{}")
+    with pytest.raises(RunError, match=r"Did you mean"):
+        resolve_run("CartPole-v2-ppo-20260103-3", tmp_path)
+    with pytest.raises(RunError, match=r"and 6 more \(gsolve runs\)"):
+        resolve_run("zzz", tmp_path)
+
+
 def test_run_ids_newest_first(root: Path) -> None:
     (root / ".tmp-@last-dead").symlink_to(NEW)  # a kill while the pointer was switched
     assert run_ids(root) == [NEW, OLD, ANT]

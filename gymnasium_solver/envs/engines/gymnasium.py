@@ -54,6 +54,8 @@ from gymnasium_solver.spaces.space_types import (
     to_native_batch,
 )
 
+_CHECKED: set[str] = set()
+"""Ids of which Gymnasium has checked an environment in this process."""
 VECTOR_REWARDS = "the environment pays vectors: scores are made of the rewards of its wrapper"
 
 
@@ -82,7 +84,7 @@ class GymnasiumEngine(Engine):
             kwargs["render_mode"] = render_mode
         made = _make_vec(request, kwargs)
         self._vec = made.vec
-        self._make_single = partial(gymnasium.make, entry, **kwargs)
+        self._make_single = partial(gymnasium.make, entry, disable_env_checker=True, **kwargs)
         self._goal_env: gymnasium.Env[Any, Any] | None = None
         self._refuse_other_autoreset(env_id, mode)
         space = self._vec.single_observation_space
@@ -304,7 +306,11 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> Made:
     spec = registry_entry(env_id) or env_id
 
     def make() -> gymnasium.Env:
-        return _wrapped(gymnasium.make(spec, **kwargs), request)
+        # Gymnasium's own checker warns in colours: once is enough. `Guard` and `gsolve doctor env`
+        # check the rest.
+        unchecked = {"disable_env_checker": True} if env_id in _CHECKED else {}
+        _CHECKED.add(env_id)
+        return _wrapped(gymnasium.make(spec, **kwargs, **unchecked), request)
 
     def make_adapted() -> gymnasium.Env:
         return adapted(make(), env_id)
