@@ -293,7 +293,7 @@ def silence_gymnasium() -> None:
     """Leave Gymnasium's warnings about an environment to `gsolve doctor env`."""
     import gymnasium
 
-    gymnasium.logger.set_level(gymnasium.logger.ERROR)
+    gymnasium.logger.min_level = gymnasium.logger.ERROR
 
 
 def console_options(args: Args, config: "Config") -> dict[str, Any]:

@@ -287,7 +287,7 @@ class Evaluator:
             other = measure(not how.greedy, how.episodes)
         is_chosen = other.episodes == own.episodes and _is_better(other, own)
         better, worse = (other, own) if is_chosen else (own, other)
-        return replace(better, other=dict(worse.score()))
+        return replace(better, other={**worse.score(), "length": worse.length_mean})
 
     def _env(self, n_envs: int) -> VectorEnv:
         """Environments of a validation or test, and those of a comparison, are kept."""

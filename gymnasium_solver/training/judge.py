@@ -336,44 +336,49 @@ def final_test(trainer: Trainer) -> tuple[dict[str, EvalResult], EvalResult, str
     clock = chosen.env_steps, chosen.state["progress"]["epoch"]
     passed = EvalResult.from_dict(p.passed_test) if p.passed_test else None
     greedy, notes = is_greedy(trainer), []
+    measured = chosen.metrics.get("eval") or {}
     if is_undecided(trainer):
-        greedy = passed.greedy if passed else _better_actions(trainer, clock)
+        greedy = p.best_greedy if passed is None else passed.greedy
+        if passed is None and (compared := _compared_now(trainer, clock)) is not None:
+            greedy, measured = compared.greedy, compared.to_dict()
         names = ("greedy", "sampled") if greedy else ("sampled", "greedy")
         notes.append(f"judged by {names[0]} actions: {names[1]} ones did no better on validation")
-    episodes, why = (passed.episodes, None) if passed else test_episodes(trainer)
-    notes += [] if why is None else [why]
-    results = {}
-    for name, is_most_likely in (("greedy", True), ("sampled", False)):
-        if passed is not None and passed.greedy == is_most_likely:
-            results[name] = passed
-        else:
-            results[name] = trainer.evaluator.evaluate(
-                "test",
-                policy,
-                *clock,
-                greedy=is_most_likely,
-                episodes=episodes,
-                clock=p.env_steps,
-            )
-        trainer.run.log_event("eval", stage="test", **results[name].to_dict())
-    test = results["greedy" if greedy else "sampled"]
+
+    def play(greedy: bool, episodes: int) -> EvalResult:
+        return trainer.evaluator.evaluate(
+            "test", policy, *clock, greedy=greedy, episodes=episodes, clock=p.env_steps
+        )
+
+    test = passed
+    if test is None:
+        episodes, why = test_episodes(trainer)
+        notes += [] if why is None else [why]
+        test = play(greedy, episodes)
+    # The other actions are only shown: not for more env steps than those that judge, if they were
+    # measured before.
+    length = (measured.get("other") or {}).get("length", 0.0)
+    other = play(not greedy, affordable(test.episodes, "auto", sum(test.lengths), length))
+    pair = (test, other) if greedy else (other, test)
+    results = dict(zip(("greedy", "sampled"), pair, strict=True))
+    for result in results.values():
+        trainer.run.log_event("eval", stage="test", **result.to_dict())
     limit = trainer.config.max_episode_steps
     if limit is not None and (n_cut := sum(length >= limit for length in test.lengths)):
         notes.append(f"{n_cut} of {test.episodes} test episodes had {limit:,} steps, the limit")
     return results, test, "; ".join(notes) or None
 
 
-def _better_actions(trainer: Trainer, clock: tuple[int, int]) -> bool:
-    """Whether the selected checkpoint scores more with greedy actions. Where its validation did not
-    compare them, or there was none, they are compared now."""
+def _compared_now(trainer: Trainer, clock: tuple[int, int]) -> EvalResult | None:
+    """A comparison of greedy with sampled actions of the selected checkpoint, where its validation
+    made none, or there was no validation."""
     p = trainer.progress
     if p.best_score is not None and p.is_best_compared:
-        return p.best_greedy
+        return None
     start = p.best_greedy if p.best_score is not None else p.greedy
     how = replace(validation_now(trainer), greedy=start, compares=True)
     result = trainer.evaluator.validate(trainer.agent.policy, *clock, how)
     trainer.run.log_event("eval", stage="comparison", **result.to_dict())
-    return result.greedy
+    return result
 
 
 def test_episodes(trainer: Trainer) -> tuple[int, str | None]:

@@ -353,6 +353,28 @@ def test_a_claimed_verdict_has_the_whole_test(threshold: float, train: Call) -> 
     assert run.meta()["test"]["episodes"] == (40 if threshold == 1.5 else 10)
 
 
+class Waiting(Alternating):
+    """Ends after four changes: greedy actions play to the limit."""
+
+    def ends(self) -> bool:
+        self.n_changes = self.last_changes if self.t > 1 else 0
+        return self.n_changes >= 4
+
+    def pay(self, action: int) -> float:
+        paid = super().pay(action)
+        self.last_changes = paid + (self.last_changes if self.t > 1 else 0)
+        return paid
+
+
+def test_actions_that_are_only_shown_play_no_longer_than_those_that_judge(train: Call) -> None:
+    heard = Heard()
+    fields = {**STUCK, "max_episode_steps": 400, "n_steps": 200, "max_epochs": 1}
+    train("ppo", registered(Waiting), observer=heard, policy_lr=1e-6, **fields)
+    judged, shown = heard.final["sampled"], heard.final["greedy"]
+    assert (judged.episodes, shown.episodes) == (8, 2)
+    assert shown.length_mean == 400
+
+
 def test_episodes_that_were_asked_for_are_played_where_there_is_no_threshold(train: Call) -> None:
     fields = {"n_envs": 1, "n_steps": 12, "max_epochs": 1, "eval_freq_epochs": 1}
     run = train("ppo", registered(Alternating), test_episodes=25, **fields)
