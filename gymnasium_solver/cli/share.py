@@ -67,6 +67,7 @@ RUN
 --private             only you can see it (default)
 --public              everyone can see it
 --dry-run             send nothing; list every file that would be sent
+--card FILE           write the model card here, to read it first
 --checkpoints best|last|all=best     last: the best and the last
 --allow-diff          also send the diff of the working directory
 --no-video            do not send replay.mp4
@@ -75,7 +76,7 @@ RUN
 --runs-dir --json
 
 examples:
-  gsolve publish @last --dry-run
+  gsolve publish @last --dry-run --card card.md
   gsolve publish a1b2 --repo ann/my-agent --public
 """)
 def publish(args: Args) -> None:
@@ -91,6 +92,8 @@ def publish(args: Args) -> None:
         licence=args.license,
     )
     plan = plan_publication(args.run, root_of(args), args.repo, options)
+    if args.card:
+        write_output(Path(args.card), "the card", plan.package.files["README.md"].decode())
     address = None if args.dry_run else send(plan, private=not args.public)
     sizes = {name: len(content) for name, content in sorted(plan.package.files.items())}
     data = {

@@ -12,12 +12,16 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
+from gymnasium.envs.registration import EnvSpec
 
+from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.demonstrations import ENV_ID
 from gymnasium_solver.errors import MissingError, RunError
 from gymnasium_solver.media.player import Player, PolicyActor
@@ -102,11 +106,27 @@ def write_dataset(
             ),
             jpeg_encoding=False,  # images as the policy saw them
         )
-        # Not Minari's own entry for it: that holds a registered id, and Minari makes its env.
-        dataset.storage.update_metadata({ENV_ID: config.env_id})
+        # Given to Minari, the id would be made there; some of ours are not registered.
+        facts = {ENV_ID: config.env_id}
+        if (spec := _spec_of(config)) is not None:
+            facts["env_spec"] = spec.to_json()
+        dataset.storage.update_metadata(facts)
     returns = [sum(buffer.rewards) for buffer in buffers]
     steps = sum(len(buffer.rewards) for buffer in buffers)
     return Written(out, out.name, episodes, steps, float(np.mean(returns)))
+
+
+def _spec_of(config: Config) -> EnvSpec | None:
+    """What `dataset.recover_environment()` makes: the run's environment without its wrappers; None
+    if Gymnasium does not know it."""
+    try:
+        spec = deepcopy(gymnasium.spec(config.env_id))
+        spec.kwargs |= config.env_kwargs
+        spec.max_episode_steps = config.max_episode_steps or spec.max_episode_steps
+        EnvSpec.from_json(spec.to_json())
+    except (gymnasium.error.Error, ImportError, ValueError, TypeError):
+        return None
+    return spec
 
 
 def _stacked(rows: list[Any]) -> Any:

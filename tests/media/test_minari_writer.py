@@ -39,6 +39,11 @@ def test_a_dataset_holds_whole_episodes(
         part = next(iter(first.values())) if isinstance(first, dict) else first
         assert len(part) == len(ends) + 1
         assert dataset.action_space.contains(episode.actions[0])
+    if env_id != "Probe/DictObs-v0":  # which Gymnasium cannot name
+        env = dataset.recover_environment()
+        assert env.spec is not None
+        assert (env.spec.id, env.spec.max_episode_steps) == (env_id, 20)
+        assert env.observation_space == dataset.observation_space
     assert main([*argv, "--runs-dir", str(tmp_path / "runs")]) == 2
     assert "exists" in capsys.readouterr().err
 

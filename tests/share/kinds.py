@@ -48,6 +48,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
             "env_wrappers": [
                 {"id": "ObservationClip", "low": -3.0, "high": 3.0},
                 {"id": "ObservationScale", "scale": [0.5, 1.0, 2.0, 1.0], "shift": 0.1},
+                {"id": "ObservationComponents", "keep": [2, 0, 3]},
             ],
             "spec": {"action_space": {"valid": [0, 1]}},
         },

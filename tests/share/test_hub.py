@@ -116,6 +116,8 @@ def test_the_card_is_read_by_the_hub(plan: Publication) -> None:
     assert plan.results.seeds is not None
     assert plan.results.seeds["n"] == 3
     assert "Over 3 seeds" in text
+    for told in ("| hardware |", "| time |", "## Limits"):
+        assert told in text
     assert {"curves.png", "results.json", "config.yaml"} <= plan.package.files.keys()
     assert "git.diff" not in plan.package.files
 

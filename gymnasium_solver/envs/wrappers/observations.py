@@ -247,14 +247,20 @@ class ObservationComponents(BoxMap):
     def _applies(self, space: Space) -> bool:
         return super()._applies(space) and bool(space.shape)
 
+    def kept(self, space: Any) -> list[int]:
+        """Indices of the components that are left."""
+        return (
+            [index for index in range(space.shape[-1]) if index not in (self._drop or ())]
+            if self._keep is None
+            else self._keep
+        )
+
     def _build(self, space: Any) -> tuple[Space, Map]:
         n = space.shape[-1]
         for index in self._keep or self._drop or ():
             known = f"{index} is not one of the components 0 to {n - 1} of {self.spec.env_id}"
             require(0 <= index < n, self.name, known)
-        kept = self._keep
-        if kept is None:
-            kept = [index for index in range(n) if index not in (self._drop or ())]
+        kept = self.kept(space)
         require(bool(kept), self.name, f"leaves no component of the {n} of {self.spec.env_id}")
 
         def chosen(obs: np.ndarray) -> np.ndarray:

@@ -34,6 +34,7 @@ from gymnasium_solver.envs.wrappers.actions import ValidActions
 from gymnasium_solver.envs.wrappers.observations import (
     DiscreteEncoder,
     ObservationClip,
+    ObservationComponents,
     ObservationMap,
     ObservationParts,
     ObservationRescale,
@@ -188,6 +189,10 @@ def _clip(low: np.ndarray, high: np.ndarray) -> Map:
     return lambda x: torch.minimum(torch.maximum(x, least), most)
 
 
+def _components(kept: list[int]) -> Map:
+    return lambda x: torch.cat([x[..., i : i + 1] for i in kept], dim=-1)
+
+
 def _lookup(table: np.ndarray, start: int) -> Map:
     """Row `x - start` of a table."""
     rows = torch.from_numpy(table.astype(np.float32))
@@ -201,6 +206,7 @@ _MAPS: dict[type, Callable[[Any, Any], Map]] = {
         wrapper.coefficients(space), float(wrapper.low), float(wrapper.high)
     ),
     ObservationClip: lambda wrapper, space: _clip(*wrapper.limits(space)),
+    ObservationComponents: lambda wrapper, space: _components(wrapper.kept(space)),
 }
 
 

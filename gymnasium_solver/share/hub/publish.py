@@ -15,7 +15,8 @@ seeds are shown. In a dataset each run is in `runs/<id>/`, with the same files.
 import importlib.util
 import io
 import re
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from gymnasium_solver.printable import markdown_text
 from gymnasium_solver.runs.checkpoint import BEST, LAST, pointer_env_steps
 from gymnasium_solver.runs.episodes import Episode, list_episodes
 from gymnasium_solver.runs.files import dump_json
-from gymnasium_solver.runs.query import RunSummary, acts_greedily, get_details, get_run
+from gymnasium_solver.runs.query import RunSummary, acts_greedily, get_details, get_meta, get_run
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import verdict_words
@@ -118,7 +119,9 @@ def plan_publication(
     if options.onnx:
         package.files["policy.onnx"] = _made("policy.onnx", lambda path: _export(run, root, path))
     public = replace(summary, config=package.scrub.value(summary.config))
-    card = model_card(public, results, repo_id, "curves.png" in package.files, options.licence)
+    meta = package.scrub.value(get_meta(run))
+    has_curves = "curves.png" in package.files
+    card = model_card(public, results, repo_id, has_curves, options.licence, meta)
     package.files["README.md"] = card.encode()
     package.seal()
     return Publication(run, repo_id, package, results, notes)
@@ -305,19 +308,26 @@ def _seeds(group: Group) -> dict[str, Any] | None:
 
 
 def model_card(
-    summary: RunSummary, results: Results, repo_id: str, has_curves: bool, licence: str
+    summary: RunSummary,
+    results: Results,
+    repo_id: str,
+    has_curves: bool,
+    licence: str,
+    meta: Mapping[str, Any],
 ) -> str:
-    """README.md of a published run."""
+    """README.md of a published run. `meta`: of meta.json, without what must not leave."""
     config = {k: v for k, v in (summary.config or {}).items() if k not in ("spec", "description")}
     block = f"```yaml\n{dump_yaml(config).strip()}\n```"
     sections = [
         f"---\n{dump_yaml(metadata(summary, results, licence)).strip()}\n---",
         f"# {markdown_text(f'{summary.algo_id.upper()} agent playing {summary.env_id}')}",
-        f"A trained agent of `{LIBRARY}`.",
+        _about(summary),
         _verdict(summary, results),
         _seeds_text(results.seeds),
         "## Learning curve\n\n![learning curve](curves.png)" if has_curves else "",
         USE.replace("REPO", repo_id),
+        _training(summary, meta),
+        LIMITS,
         f"## Config\n\n<details><summary>All fields</summary>\n\n{block}\n\n</details>",
         f"## Licence\n\n{licence}",
     ]
@@ -358,6 +368,41 @@ def _verdict(summary: RunSummary, results: Results) -> str:
     }
     lines = [f"| {what} | {markdown_text(value)} |" for what, value in rows.items()]
     return "\n".join(["## Result", "", "| | |", "| --- | --- |", *lines])
+
+
+def _about(summary: RunSummary) -> str:
+    """Which algorithm, which environment, and what that is about."""
+    spec = (summary.config or {}).get("spec")
+    spec = spec if isinstance(spec, Mapping) else {}
+    own = (summary.config or {}).get("description")
+    told = [spec.get("description") or own, spec.get("goal")]
+    lines = [
+        f"A policy trained by {summary.algo_id.upper()} of `{LIBRARY}` in `{summary.env_id}`.",
+        *(markdown_text(str(text)) for text in told if text),
+    ]
+    source = str(spec.get("source"))
+    if re.fullmatch(r"https?://[\w./%?&=#~+-]+", source):
+        lines.append(f"The environment: <{source}>.")
+    return "\n\n".join(lines)
+
+
+def _training(summary: RunSummary, meta: Mapping[str, Any]) -> str:
+    machine = meta.get("machine") or {}
+    command = [str(word) for word in meta.get("command") or ()]
+    cpu = ", ".join(str(machine[k]) for k in ("cpu", "platform") if machine.get(k))
+    rows = {
+        "command": markdown_text(shlex.join(command)),
+        "hardware": markdown_text(f"{meta.get('device') or 'cpu'}; {cpu}"),
+        "time": f"{summary.wall_s:,.0f} s of training",
+    }
+    lines = [f"| {what} | {text} |" for what, text in rows.items() if text]
+    return "\n".join(["## Training", "", "| | |", "| --- | --- |", *lines])
+
+
+LIMITS = """## Limits
+
+The score holds for this environment with these settings, for held-out seeds of it, and for one
+trained seed unless seeds are listed above. Elsewhere the policy was not tested."""
 
 
 def _seeds_text(seeds: dict[str, Any] | None) -> str:
