@@ -53,7 +53,7 @@ values are the first trial. The best trials are trained again on fresh seeds: qu
 A sweep that was killed continues with --resume, and comes to the same result.
 
 parameters:
-  --param policy_lr=log:1e-5..1e-2        a logarithmic range
+  --param policy_lr=log:1e-5..1e-2        a logarithmic range; log0:1e-5..0.1 or 0
   --param clip_range=0.1..0.4             a range; uniform:0.1..0.4:0.05 in steps of 0.05
   --param n_epochs=3..20                  whole numbers; logint:10..10000 on a log scale
   --param n_steps=pow2:32..2048           powers of two
@@ -89,7 +89,8 @@ parameters:
 --FIELD VALUE          a field of the config, for all trials: --max-env-steps 50_000
 --resume SWEEP         continue a sweep; with more --trials, extend it
 --dry-run              print what would be searched
---name NAME            name of the sweep
+--name NAME            name of the sweep (default: the config, with date and time); the same
+                       command with the same name continues it
 -q, --quiet            print only the result
 --config-id NAME       internal: the target; repeatable
 --env-kwargs --set --backend --resources --sbatch --trust --runs-dir --json

@@ -212,7 +212,7 @@ class LearningFields(Fields):
     """Decay of Adam's mean of the squared gradients."""
     momentum: Annotated[Float, Field(ge=0, lt=1), live()] = 0.0
     """Momentum of sgd."""
-    weight_decay: Annotated[float, changing(ge=0), searched("log:1e-6..1e-2")] = 0.0
+    weight_decay: Annotated[float, changing(ge=0), searched("log0:1e-6..1e-2")] = 0.0
     """Weight decay. Higher: smaller weights."""
     max_grad_value: Annotated[Annotated[Float, Field(gt=0)] | None, live()] = None
     """Clip every entry of the gradient to +- this value, before its norm. null: no clipping."""
@@ -366,7 +366,7 @@ class ActorCriticFields(ValueHeadFields, SdeFields, RecurrentFields):
     """Temperature of gumbel: lower is closer to one-hot."""
     log_std_init: Annotated[Float, searched("-3..0.5")] = 0.0
     """Initial log standard deviation of continuous actions. Higher: more exploration."""
-    ent_coef: Annotated[NonNegativeSchedule, searched("log:1e-5..0.1", main=True)] = (
+    ent_coef: Annotated[NonNegativeSchedule, searched("log0:1e-5..0.1", main=True)] = (
         Schedule.constant(0.0)
     )
     """Weight of the entropy bonus. Higher: explores more, converges later."""

@@ -20,6 +20,7 @@ from gymnasium_solver.experiments.search.space import (
 
 TEXTS = {
     "policy_lr=log:1e-5..1e-2": (1e-5, 1e-2),
+    "ent_coef=log0:1e-5..0.1": (0.0, 0.1),
     "clip_range=0.1..0.4": (0.1, 0.4),
     "clip_range=uniform:0.1..0.4:0.05": (0.1, 0.4),
     "n_epochs=3..20": (3, 20),
@@ -50,6 +51,17 @@ def test_values_stay_inside_and_survive_the_way_through_the_latent(text: str) ->
         again = param.distribution.decode(param.distribution.encode(value))
         assert again == pytest.approx(value, rel=1e-4)
     assert param_of(param.name, str(param)) == param  # the text that sweep.yaml keeps
+
+
+def test_a_logarithmic_range_with_zero() -> None:
+    found = read_distribution("log0:1e-5..0.1")
+    latent = found.latent()
+    assert isinstance(latent, Numbers)
+    values = [found.decode(latent.at(i / 1000)) for i in range(1001)]
+    assert 90 <= values.count(0.0) <= 110
+    assert min(value for value in values if value) >= 1e-5
+    assert found.decode(found.encode(0.0)) == 0.0
+    assert found.decode(found.encode(0.01)) == pytest.approx(0.01)
 
 
 def test_scales() -> None:

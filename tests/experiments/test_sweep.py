@@ -14,7 +14,13 @@ from gymnasium_solver.experiments.search import sweep_report as reports
 from gymnasium_solver.experiments.search.journal import Journal
 from gymnasium_solver.experiments.search.plan import prepare, read_plan
 from gymnasium_solver.experiments.search.run import search_of
-from gymnasium_solver.experiments.search.sweep_folder import Sweep, create_sweep, find_sweep, view
+from gymnasium_solver.experiments.search.sweep_folder import (
+    Sweep,
+    create_sweep,
+    find_sweep,
+    sweep_ids,
+    view,
+)
 from gymnasium_solver.experiments.search.sweep_report import best_lines, draw_all, write_variant
 from gymnasium_solver.runs import machine
 from gymnasium_solver.training.prepare import load_config
@@ -208,6 +214,26 @@ def test_own_values_are_shown_as_they_were_trained(tmp_path: Path) -> None:
     assert own["params"]["ent_coef"] == 0.0
     lines = sweep.report_path.read_text().splitlines()
     assert any("(own values)" in line and "| 0 |" in line for line in lines)
+
+
+def test_a_name_is_the_id_and_continues_the_same_sweep(tmp_path: Path) -> None:
+    sweep = create(tmp_path, name="mine")
+    assert sweep.id == "mine"
+    assert create(tmp_path, name="mine").path == sweep.path
+    with pytest.raises(RunError, match="exists and searches something else"):
+        create(tmp_path, name="mine", trials=11)
+    unnamed = create(tmp_path)
+    assert unnamed.id.startswith("CartPole-v1-ppo-2")
+    assert sweep_ids(tmp_path)[0] == unnamed.id
+
+
+def test_suggestions_that_see_too_little_are_told() -> None:
+    def notes(**changes: Any) -> str:
+        return " ".join(prepare(read_plan(plan_data(**changes), "test")).notes)
+
+    assert "use fewer jobs" in notes(jobs=4, trials=20)
+    assert "use fewer jobs" not in notes(jobs=4, trials=40)
+    assert "use fewer jobs" not in notes(jobs=4, trials=20, sampler="random")
 
 
 def test_cost_aware_search(tmp_path: Path) -> None:

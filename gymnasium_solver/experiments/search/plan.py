@@ -211,6 +211,11 @@ class Prepared:
     notes: list[str]
 
 
+LEARNING = ("gp", "tpe", "cmaes")  # samplers that learn from results
+MOST_UNSEEN = 0.25
+"""Share of the trials that suggestions may lag behind without a warning."""
+
+
 def prepare(plan: Plan, trust: bool = False) -> Prepared:
     """Check a plan against its config and fill in what it leaves open. `trust`: also import code
     that the config of a run made elsewhere names."""
@@ -234,6 +239,12 @@ def prepare(plan: Plan, trust: bool = False) -> Prepared:
     plan = _with_sampler(plan, config_dict(config), notes)
     _check_values(plan, config_dict(config), trust)
     plan = plan.replace(final=_final(plan), lag=plan.unseen)
+    if plan.sampler in LEARNING and plan.unseen > MOST_UNSEEN * (plan.trials or 0):
+        notes.append(
+            f"with {plan.jobs} jobs a suggestion does not see the newest {plan.unseen} of "
+            f"{plan.trials} trials, so that {plan.sampler} is little better than random search: "
+            "use fewer jobs or more trials"
+        )
     label = f"{config.env_id}-{config.variant or config.algo_id}"
     return Prepared(plan, base, label, notes)
 

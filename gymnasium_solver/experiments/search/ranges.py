@@ -3,15 +3,15 @@
     policy_lr=log:1e-5..1e-2              clip_range=0.1..0.4          n_steps=pow2:32..2048
     clip_range=uniform:0.1..0.4:0.05      n_epochs=4,10,20             gamma=logit:0.9..0.999
     ent_coef=normal:0.01,0.005,0..0.1     hidden_dims=[[64, 64], [256, 256]]
-    policy_lr__loguniform=1e-5,1e-2       (SLM-Lab)
+    ent_coef=log0:1e-5..0.1               policy_lr__loguniform=1e-5,1e-2 (SLM-Lab)
 
 A range of two whole numbers is one of whole numbers. A third part is the step.
 
 A distribution maps a **latent** number (or one of several options), which a sampler chooses, to the
 value that goes into the config: log and uniform ranges take the value itself, pow2 the exponent,
-logit the log-odds (as much room between 0.99 and 0.999 as below), normal the quantile, weighted
-choices a number in [0, 1]. Values are rounded to six digits, so that a config shows what was
-trained. `str()` of a distribution is its text.
+logit the log-odds (as much room between 0.99 and 0.999 as below), normal the quantile, log0 either
+0 or a value of a logarithmic range, weighted choices a number in [0, 1]. Values are rounded to six
+digits, so that a config shows what was trained. `str()` of a distribution is its text.
 """
 
 import json
@@ -25,8 +25,11 @@ from typing import Any
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.suggest import did_you_mean
 
-KINDS = ("uniform", "log", "int", "logint", "pow2", "logit", "normal", "lognormal", "choice")
-NORMALS, LOGS, WHOLE = ("normal", "lognormal"), ("log", "logint"), ("int", "logint")
+KINDS = ("uniform", "log", "log0", "int", "logint", "pow2", "logit", "normal", "lognormal",
+         "choice")  # fmt: skip
+NORMALS, LOGS, WHOLE = ("normal", "lognormal"), ("log", "log0", "logint"), ("int", "logint")
+ZERO_SHARE = 0.1
+"""Share of a range of the kind log0 that means 0."""
 EXAMPLE = "for example log:1e-5..1e-2, 0.1..0.4, int:3..20, pow2:32..2048 or 4,10,20"
 TAIL = 0.001
 """Share of a normal distribution that is cut off at either end."""
@@ -129,11 +132,16 @@ class Range:
             return Numbers(math.log2(self.low), math.log2(self.high), is_int=True)
         if self.kind == "logit":
             return Numbers(_logit(self.low), _logit(self.high))
-        return Numbers(self.low, self.high, self.kind in LOGS, self.kind in WHOLE)
+        low = self.low
+        if self.kind == "log0":  # below the range is 0
+            low *= (self.low / self.high) ** (ZERO_SHARE / (1 - ZERO_SHARE))
+        return Numbers(low, self.high, self.kind in LOGS, self.kind in WHOLE)
 
     def decode(self, latent: Any) -> Any:
         """The value in the config."""
         value = float(latent)
+        if self.kind == "log0" and value < self.low:
+            return 0.0
         if self.kind == "pow2":
             value = 2.0 ** round(latent)
             return int(value) if value >= 1 else value

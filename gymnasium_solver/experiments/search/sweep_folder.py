@@ -9,7 +9,6 @@ final.json      which trials take part in the final
 result.json     the winner;  report.md and PNG pictures for people
 """
 
-import re
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import Any
 from gymnasium_solver.config.code import code_named, untrusted
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.experiments.experiment import named
+from gymnasium_solver.experiments.experiment import named, slug
 from gymnasium_solver.experiments.search.journal import Journal, Trial
 from gymnasium_solver.experiments.search.plan import Plan, Prepared, read_plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
@@ -115,14 +114,18 @@ def sweeps_root(runs: Path) -> Path:
 
 
 def create_sweep(prepared: Prepared, runs: Path) -> Sweep:
-    """A new folder with the plan and the config, complete before it gets its name."""
-    root = sweeps_root(runs)
-    name = (
-        re.sub(r"[^A-Za-z0-9._-]+", "-", prepared.plan.name or prepared.label).strip("-.")
-        or "sweep"
-    )
-    now = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    sweep = Sweep(root / f"{name}-{now}-{secrets.token_hex(2)}")
+    """A new folder with the plan and the config, complete before it gets its name. A given name is
+    the id, as of experiments: the same sweep is continued, another one is refused."""
+    root, given = sweeps_root(runs), prepared.plan.name
+    now = f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    sweep = Sweep(root / (slug(given, "sweep") if given else f"{slug(prepared.label)}-{now}"))
+    if is_sweep(sweep.path):
+        if sweep.plan() == prepared.plan and sweep.base_path.read_text() == prepared.base:
+            return sweep
+        raise RunError(
+            f"the sweep {sweep.id} exists and searches something else. Continue it with "
+            f"gsolve sweep --resume {sweep.id}, or choose another name"
+        )
     try:
         temporary = root / f".{sweep.id}"
         temporary.mkdir(parents=True)
@@ -147,13 +150,10 @@ def sweep_ids(runs: Path) -> list[str]:
     root = sweeps_root(runs)
     if not is_folder(root):
         return []
-    names = [path.name for path in root.iterdir() if path.name[0] not in "@." and is_sweep(path)]
-
-    def created(name: str) -> tuple[str, str]:
-        match = re.search(r"-(\d{8}-\d{6})-[0-9a-f]{4}$", name)
-        return (match[1] if match else "", name)
-
-    return sorted(names, key=created, reverse=True)
+    found = [path for path in root.iterdir() if path.name[0] not in "@." and is_sweep(path)]
+    # base.yaml is written once.
+    found.sort(key=lambda path: ((path / "base.yaml").stat().st_mtime_ns, path.name), reverse=True)
+    return [path.name for path in found]
 
 
 def find_sweep(ref: str, runs: Path, *, allow_paths: bool = True) -> Sweep:

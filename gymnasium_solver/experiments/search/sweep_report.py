@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 20
 GREY = "#999999"
 NEAR_ONE = (0.1, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999)  # ticks
-SCALES = {"log": "log", "logint": "log", "lognormal": "log", "pow2": "log", "logit": "logit"}
+SCALES = {**dict.fromkeys(("log", "log0", "logint", "lognormal", "pow2"), "log"), "logit": "logit"}
 
 
 def write_report(
