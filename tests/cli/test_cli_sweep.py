@@ -26,7 +26,7 @@ START = ["sweep", "CartPole-v1:ppo", "--param", "policy_lr=log:1e-5..1e-2", "--p
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(pools, "POLL_S", 0.0)
-    monkeypatch.setattr(local, "LocalBackend", FakeBackend)
+    monkeypatch.setattr(local, "LocalBackend", lambda **_: FakeBackend())
     monkeypatch.setattr(reports, "draw_all", lambda *_: [])
     monkeypatch.setattr(machine, "git_state", lambda _: (None, b""))
     monkeypatch.setenv("GSOLVE_RUNS", str(tmp_path / "runs"))
