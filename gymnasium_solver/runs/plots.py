@@ -108,9 +108,7 @@ def draw(
     # Names come from files: `$` is a character, not mathematics.
     with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
         figure, axes = _layout(len(panels))
-        for pixels, resize in zip(size, (figure.set_figwidth, figure.set_figheight), strict=True):
-            if pixels:
-                resize(pixels / figure.dpi)
+        _resize(figure, *size)
         for ax, panel in zip(axes, panels, strict=True):
             for i, run in enumerate(curves):
                 colour = COLOURS[i % len(COLOURS)]
@@ -129,13 +127,23 @@ def draw(
             printable(title) or named, x=0.01, ha="left", fontweight="bold", fontsize=13
         )
         try:
-            figure.savefig(output)
+            figure.savefig(output, dpi=figure.dpi)
         except (OSError, ValueError) as error:
             if not isinstance(output, Path):
                 raise
             raise cannot_write_file("the image", output, error) from error
         finally:
             pyplot.close(figure)
+
+
+def _resize(figure: "Figure", width: int, height: int) -> None:
+    """Give a figure this many pixels. Text shrinks with it, so that the panels keep some room."""
+    own_width, own_height = figure.get_size_inches()
+    scales = [figure.dpi if not width else width / own_width]
+    scales += [height / (0.6 * own_height)] if height else []
+    figure.set_dpi(dpi := min(scales))
+    figure.set_figwidth(width / dpi if width else own_width)
+    figure.set_figheight(height / dpi if height else own_height)
 
 
 def _layout(n: int) -> "tuple[Figure, list[Axes]]":

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from gymnasium_solver.config.yaml_file import parse_yaml
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.search.files import given_params, is_sweep_file, read_sweep_file
-from gymnasium_solver.experiments.search.plan import Plan, read_plan
+from gymnasium_solver.experiments.search.plan import Plan, prepare, read_plan
 
 WANDB = """\
 name: cartpole
@@ -94,6 +95,14 @@ def test_wandb_constants_and_nested_parameters(tmp_path: Path) -> None:
     assert plan.set == {"n_steps": 512, "n_epochs": 4, "batch_size": 64, "policy_lr.end": 0.0}
     assert plan.params == {"policy_lr.start": "uniform:0.001..0.01"}
     assert (plan.sampler, plan.trials) == ("grid", 7)
+
+
+def test_a_nested_constant_where_the_config_has_the_short_form(tmp_path: Path) -> None:
+    """CartPole-v1:ppo has `clip_range: lin_0.2`."""
+    nested = "clip_range:\n  parameters:\n    start: {min: 0.1, max: 0.3}\n    end: {value: 0.05}"
+    plan = wandb(tmp_path, nested).replace(config="CartPole-v1:ppo")
+    base = parse_yaml(prepare(plan).base, "base")
+    assert base["clip_range"] == {"start": 0.2, "end": 0.05}
 
 
 def test_wandb_defaults(tmp_path: Path) -> None:
