@@ -118,6 +118,8 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
             f"normalize_values rescales a linear output layer; head: {cfg.head} is of a plugin. "
             "Remove one of them."
         )
+    if getattr(cfg, "normalize_values", False) and cfg.block == "simbav2":
+        raise ConfigError("normalize_values rescales a linear output layer; remove block: simbav2")
     if getattr(cfg, "normalize_values", False) and {"*", VALUE} & network.output_dims.keys():
         raise ConfigError("normalize_values rescales one linear layer; remove output_dims of value")
     if network.heads_by is not None and (recurrence or getattr(cfg, "normalize_values", False)):

@@ -66,7 +66,7 @@ CPU_FLAGS: list[list[str]] = [
 ]  # the first that the compiler accepts
 LIBRARIES = ["-lm", "-lpthread"]
 COMPILE_SECONDS = 120  # that the compiler may take, with the time that another process has the lock
-CHECK_SECONDS = 30  # that a new library may take to compute what it is compared by
+CHECK_SECONDS = 120  # that a new library may take to compute what it is compared by
 PROVEN = "agrees"  # the second line of the note of a library
 
 
