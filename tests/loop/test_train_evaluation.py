@@ -356,14 +356,19 @@ def test_a_claimed_verdict_has_the_whole_test(threshold: float, train: Call) -> 
 class Waiting(Alternating):
     """Ends after four changes: greedy actions play to the limit."""
 
-    def ends(self) -> bool:
-        self.n_changes = self.last_changes if self.t > 1 else 0
-        return self.n_changes >= 4
+    n_paid = 0.0
+
+    def reset(self, **kwargs: Any) -> Any:
+        self.n_paid = 0.0
+        return super().reset(**kwargs)
 
     def pay(self, action: int) -> float:
         paid = super().pay(action)
-        self.last_changes = paid + (self.last_changes if self.t > 1 else 0)
+        self.n_paid += paid
         return paid
+
+    def ends(self) -> bool:
+        return self.n_paid >= 4
 
 
 def test_actions_that_are_only_shown_play_no_longer_than_those_that_judge(train: Call) -> None:
