@@ -47,7 +47,7 @@ LEAST_WEIGHTS = 1_000_000
 # The parts of an agent's JSON state that are checked; the rest is checked while it is loaded.
 _AGENT = ("policy", "reward_normalizer", "n_updates", "update_credit")
 # Not in the checkpoints of all versions.
-_OPTIONAL = ("n_updates", "reward_parts", "sampler", "successes", "task_returns")
+_OPTIONAL = ("largest", "n_updates", "reward_parts", "sampler", "successes", "task_returns")
 
 
 def pick_device(name: str, is_large: bool = False) -> str:

@@ -2,6 +2,7 @@
 length, returns of bounded size, noise that is kept."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.nets.renorm import MOMENTUM, BatchRenorm, batch_norms, batch_statistics
 from gymnasium_solver.policies.noise import RepeatedNoise
 from gymnasium_solver.spaces.actions import action_kind
+from gymnasium_solver.training.agents import _check_like
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX = spaces.Box(-1, 1, (2,), np.float32)
@@ -278,3 +280,13 @@ def test_what_does_not_fit_is_refused(fields: dict[str, Any], message: str) -> N
 def test_discrete_actions_refuse_what_is_for_box_actions() -> None:
     with pytest.raises(ConfigError, match="noise_repeat: needs real-valued actions"):
         agent_for(space=spaces.Discrete(3), noise_repeat=4)
+
+
+def test_reward_scales_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    """Their checkpoints do not have the largest return."""
+    own = RewardNormalizer(2, 0.99, None)
+    state = own.state()
+    del state["largest"]
+    _check_like({"reward_normalizer": own.state()}, {"reward_normalizer": state}, "agent", tmp_path)
+    own.load_state(state)
+    assert own.largest == 0.0

@@ -254,7 +254,7 @@ def draw_all(
     over = [t for t in trials if t.state in (COMPLETE, PRUNED) and t.value is not None]
     if len(over) < 2:
         return []
-    draw_params(sweep.path / "params.png", plan, over)
+    draw_params(sweep, plan, over)
     draw_history(sweep.path / "history.png", plan, over, result.get("final") or ())
     names = ["params.png", "history.png"]
     if plan.cost is not None or len({trial.cost for trial in over}) > 1:
@@ -263,7 +263,7 @@ def draw_all(
     return names
 
 
-def draw_params(path: Path, plan: Plan, trials: Sequence[Trial]) -> None:
+def draw_params(sweep: Sweep, plan: Plan, trials: Sequence[Trial]) -> None:
     """One panel per parameter, the most important first; colours are the numbers of trials."""
     from matplotlib.ticker import MaxNLocator
 
@@ -271,9 +271,10 @@ def draw_params(path: Path, plan: Plan, trials: Sequence[Trial]) -> None:
     order = list(plan.space().params)
     order.sort(key=lambda param: -(shares[param.name].value if param.name in shares else 0.0))
     n_columns = min(3, len(order))
-    with saved_figure(path, len(order), n_columns, (4.2, 3.1)) as axes:
+    own = {t.number: trained_values(sweep, plan, t) for t in trials if t.attrs.get("own")}
+    with saved_figure(sweep.path / "params.png", len(order), n_columns, (4.2, 3.1)) as axes:
         for i, (ax, param) in enumerate(zip(axes, order, strict=True)):
-            points = _draw_param(ax, param, plan, trials)
+            points = _draw_param(ax, param, plan, trials, own)
             share = f", importance {shares[param.name].value:.0%}" if param.name in shares else ""
             ax.set_title(f"{param.name}{share}")
             ax.set_ylabel(plan.metric.name if i % n_columns == 0 else "")
@@ -281,7 +282,14 @@ def draw_params(path: Path, plan: Plan, trials: Sequence[Trial]) -> None:
         bar.locator = MaxNLocator(integer=True)
 
 
-def _draw_param(ax: "Axes", param: Param, plan: Plan, trials: Sequence[Trial]) -> "PathCollection":
+def _draw_param(
+    ax: "Axes",
+    param: Param,
+    plan: Plan,
+    trials: Sequence[Trial],
+    own: Mapping[int, Mapping[str, Any]],
+) -> "PathCollection":
+    """`own`: the values of trials that may lie outside the ranges."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
     latent, scale = param.latent(), SCALES.get(str(param.distribution).partition(":")[0])
@@ -292,7 +300,11 @@ def _draw_param(ax: "Axes", param: Param, plan: Plan, trials: Sequence[Trial]) -
         options = [param.distribution.decode(option) for option in latent.options]
         places = [options.index(value) for value in places]
         ax.set_xticks(range(len(options)), [str(option) for option in options])
-    elif scale == "logit":
+    else:
+        trained = [own.get(trial.number, {}).get(param.name) for trial in seen]
+        places = [x if isinstance(x, int | float) else at
+                  for x, at in zip(trained, places, strict=True)]  # fmt: skip
+    if scale == "logit":
         ax.set_xscale("logit")
         ends = [x for x in NEAR_ONE if min(places) <= x <= max(places)]
         ax.xaxis.set_major_locator(FixedLocator(ends or [min(places), max(places)]))
