@@ -150,6 +150,17 @@ def test_a_seed_that_fails_does_not_stop_the_others(make_config: Any, tmp_path: 
     assert trained(lanes[1]).meta()["status"] == "finished"
 
 
+def test_a_network_that_a_stack_computes_otherwise_is_computed_alone(
+    make_config: Any, weight_hash: Any, tmp_path: Path
+) -> None:
+    """nn.LayerNorm is other operations in a stack, and rounds differently there."""
+    fields: dict[str, Any] = {"block": "simba", "hidden_dims": [8], "max_epochs": 2}
+    runs = together(make_config, tmp_path / "together", "ppo", **fields)
+    config = make_config("ppo", "CartPole-v1", seed=SEEDS[0], **fields)
+    alone = loop.train(config, runs_root=tmp_path / "alone")
+    assert weight_hash(runs[0]) == weight_hash(alone)
+
+
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
 def test_stopped_by_a_signal_and_resumed_together_or_alone(
     algo: str, make_config: Any, weight_hash: Any, tmp_path: Path
