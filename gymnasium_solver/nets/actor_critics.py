@@ -120,8 +120,8 @@ class Actor(nn.Module):
         blocks = network.blocks(generator)
         n_outputs = n_outputs if sde_log_std_init is None else n_outputs // 2
         n_branches = 1 if log_std_bound is None or sde_log_std_init is not None else 2
-        last = blocks.outputs(n_last, n_outputs, n_branches=n_branches)
-        layers = [*blocks.hidden(n_in, dims), *last]
+        hidden = blocks.hidden(n_in, dims)  # first: the order decides the initial weights
+        layers = [*hidden, *blocks.outputs(n_last, n_outputs, n_branches=n_branches)]
         if sde_log_std_init is not None:
             layers[-1] = SdeHead(
                 layers[-1], n_last, n_outputs, sde_log_std_init,
