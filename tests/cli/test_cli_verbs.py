@@ -21,7 +21,9 @@ from gymnasium_solver.cli.runs import runs_table
 from gymnasium_solver.runs.query import list_runs
 
 TINY = ("--max-env-steps", "600", "--eval-freq-epochs", "1", "--eval-episodes", "3", "--seed", "3")
-FLAGS = ("CartPole-v1:ppo", *TINY, "--early-stop-on-eval-threshold", "null")
+# A test of as many episodes as `eval` plays by itself, which a short training does not pay for.
+JUDGED = ("--test-episodes", "10", "--eval-deterministic", "true")
+FLAGS = ("CartPole-v1:ppo", *TINY, *JUDGED, "--early-stop-on-eval-threshold", "null")
 
 
 def command(*argv: str) -> list[str]:
