@@ -325,6 +325,14 @@ def test_forged_replay_rows(
     assert message in error
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_two_hundred_damaged_runs(templates: list[Path], tmp_path: Path, seed: int) -> None:
+    figures = fuzz.campaign(templates, trials=55, seed=100 + seed, work=tmp_path)
+    assert figures.failures == []
+    assert figures.trials > 45
+
+
 def test_a_sample_of_the_campaign(templates: list[Path], tmp_path: Path) -> None:
     """The whole one: python -m tests.runs.fuzz --trials 5000."""
     figures = fuzz.campaign(templates, trials=60, seed=3, work=tmp_path, quick=True)
