@@ -78,9 +78,14 @@ class Features(nn.Module):
         self._columns = list(encoder.columns.items())
         self._parts = [*encoder.layouts, *encoder.index_sizes]
         self.own_layers = nn.ModuleList()
+        # Batch norm is of the layers that get both observations of a transition in one pass.
+        plain = network._replace(
+            block="mlp" if network.block == "flash" else network.block,
+            norm=None if network.norm == "batch" else network.norm,
+        )
         for name in self._apart:
             dims = network.input_dims[name]
-            own = network.blocks(generator, gain).hidden(widths[name], dims)
+            own = plain.blocks(generator, gain).hidden(widths[name], dims)
             self.own_layers.append(nn.Sequential(*own))
             widths[name] = dims[-1]
         self.width = sum(widths.values())

@@ -290,3 +290,10 @@ def test_reward_scales_of_earlier_versions_are_read(tmp_path: Path) -> None:
     _check_like({"reward_normalizer": own.state()}, {"reward_normalizer": state}, "agent", tmp_path)
     own.load_state(state)
     assert own.largest == 0.0
+
+
+@pytest.mark.parametrize("preset", ["xqc", "flash"])
+def test_layers_of_a_part_have_no_batch_norm_of_their_own(preset: str) -> None:
+    agent = agent_for(**PRESETS[preset], input_dims=[6], share_encoder=True)
+    assert not batch_norms(agent.net.critic.features)
+    agent.update(rollout_for(), 0, 1000)
