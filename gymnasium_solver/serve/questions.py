@@ -35,7 +35,6 @@ from typing import (
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.compare import compare
 from gymnasium_solver.experiments.groups import Group
-from gymnasium_solver.experiments.search.sweep_folder import find_sweep
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.resolve import resolve_run, run_name
@@ -82,6 +81,8 @@ class Desk:
         searches = [word for word in words if word.startswith("search=")]
         if not searches:
             return self.store.select(words, sort_by)
+        from gymnasium_solver.experiments.search.sweep_folder import find_sweep  # slow to import
+
         folder = find_sweep(plain_name(searches[0][7:], "search"), self.root, allow_paths=False)
         runs = [Run(path) for path in sorted(folder.path.glob("*/*/*")) if is_run(path)]
         rest = [word for word in words if word not in searches]

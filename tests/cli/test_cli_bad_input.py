@@ -46,7 +46,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("baselines cartpole --measure --out a_file/b.json", "cannot write the baselines"),
         ("runs --limit abc", "--limit abc: expected a whole number of at least 0. See gsolve"),
         ("hub foo", "foo: expected one of push, pull, list. See gsolve hub --help"),
-        ("export @last --format foo", "--format foo: expected one of onnx, c"),
+        ("export @last --format foo", "--format foo: expected one of onnx, torch, c"),
         ("sweep CartPole-v1:ppo --trials abc", "--trials abc: expected a whole number"),
         ("sweep CartPole-v1:ppo --sampler foo", "sampler: got 'foo', expected one of 'auto'"),
         ("jobs foo", "gsolve jobs: foo: expected one of list, logs, cancel"),
