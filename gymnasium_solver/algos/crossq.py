@@ -59,7 +59,7 @@ def joint_pass(
     net: ActorCritics, now: Tensor, following: Tensor, bounds: Bounds
 ) -> tuple[Tensor, Tensor, Moments]:
     """The critics' outputs for both inputs [B, W], normalised together, and their statistics."""
-    with batch_statistics(net.critic, (bounds["r_max"], bounds["d_max"])) as moments:
+    with batch_statistics(net.critic.mlps, (bounds["r_max"], bounds["d_max"])) as moments:
         both = net.critic.mlps(torch.cat([now, following]))
     outputs, following = net.critic.shaped(both).unflatten(1, (2, -1)).unbind(1)  # [n, B, ...]
     return outputs, following.detach(), moments
@@ -101,7 +101,7 @@ def actor_loss(
     """Return [loss, estimate of the entropy] and the actor's batch statistics."""
     assert batch.noise is not None
     x = net.encoder(batch.obs)
-    with batch_statistics(net.actor, (bounds["r_max"], bounds["d_max"])) as moments:
+    with batch_statistics(net.actor.layers, (bounds["r_max"], bounds["d_max"])) as moments:
         outputs = net.actor(x)
     actions, log_prob = squash(outputs, batch.noise)
     q = net.head.value(net.critic(x, actions)).amin(0)
@@ -112,7 +112,7 @@ def discrete_actor_loss(
     net: ActorCritics, batch: ActorBatch, alpha: Tensor, bounds: Bounds
 ) -> tuple[list[Tensor], Moments]:
     x = net.encoder(batch.obs)
-    with batch_statistics(net.actor, (bounds["r_max"], bounds["d_max"])) as moments:
+    with batch_statistics(net.actor.layers, (bounds["r_max"], bounds["d_max"])) as moments:
         outputs = net.actor(x)
     log_probs = legal_log_probs(outputs, batch.mask)
     with torch.no_grad():
@@ -159,7 +159,7 @@ class CrossQ(ReplayLearner):
         given = batch._replace(noise=self._noise(batch), mask=None)
         lr = hp.get("critic_lr", hp["policy_lr"])
         steps = self.critic(given, {"alpha": alpha, **self._bounds(self.critic)}, lr)
-        take_moments(self.net.critic, moments_in(steps.by_sample))
+        take_moments(self.net.critic.mlps, moments_in(steps.by_sample))
         metrics = renamed(steps.last(), CRITIC_METRICS)
         if trains_actor:
             metrics |= self._train_actor(batch, alpha, hp)
@@ -170,7 +170,7 @@ class CrossQ(ReplayLearner):
         given = ActorBatch(batch.obs, batch.mask, self._noise(batch))
         numbers = {"alpha": alpha, **self._bounds(self.actor)}
         steps = self.actor(given, numbers, hp["policy_lr"])
-        take_moments(self.net.actor, moments_in(steps.by_sample))
+        take_moments(self.net.actor.layers, moments_in(steps.by_sample))
         found = steps.last()
         metrics = {**renamed(found, ACTOR_METRICS), "opt/policy/alpha": alpha}
         if self.alpha is not None:

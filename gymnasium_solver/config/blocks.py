@@ -201,7 +201,7 @@ class EvalFields(Fields):
     limit is above 1,000 steps, as many as fit into 100,000 steps, but at least 30; never fewer than
     eval_episodes. Below the threshold on validation no more than fit into the env steps of training
     (of a number at least 10). More: a surer verdict, slower."""
-    eval_frame_skip: Annotated[Count | None, live()] = None
+    eval_frame_skip: Count | None = None
     """Number of frames each action is repeated for in evaluations and tests. Unset: as in training
     (frame_skip)."""
     n_eval_envs: Annotated[Count | None, live()] = None

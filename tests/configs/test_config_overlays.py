@@ -45,9 +45,13 @@ def test_in_a_file_the_lines_by_name_win() -> None:
     assert (config.policy_lr.start, config.critic_lr.start) == (0.1, 1e-5)
 
 
+PRESETS = {"xqc", "simbav2", "flashsac"}  # of SAC
+
+
 @pytest.mark.parametrize("name", sorted(find_overlays()))
 def test_the_shipped_overlays_fit_any_shipped_config(name: str) -> None:
-    assert load_config("CartPole-v1:ppo", overlays=[name]) != load_config("CartPole-v1:ppo")
+    if name not in PRESETS:
+        assert load_config("CartPole-v1:ppo", overlays=[name]) != load_config("CartPole-v1:ppo")
     load_config("Pendulum-v1:sac", overlays=[name])
 
 

@@ -103,7 +103,8 @@ def test_a_single_pole_has_the_bits_of_gymnasium(is_sutton: bool, integrator: st
 
 
 @needs_compiler
-def test_a_step_after_the_end_is_gymnasiums() -> None:
+def test_a_step_after_the_end_is_gymnasiums(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gymnasium.logger, "min_level", gymnasium.logger.WARN)  # not `train -q`
     own, plain = (gymnasium.make("CartPole-v1").unwrapped for _ in range(2))
     compile_single(own)
     with pytest.raises(AssertionError, match="reset"):

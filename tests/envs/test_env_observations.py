@@ -77,7 +77,7 @@ def test_mazes_without_a_way_are_refused():
 
 def test_a_missing_package_of_a_shipped_config_is_named():
     error = ModuleNotFoundError("No module named 'minigrid'", name="minigrid")
-    assert str(env_bug("X: cannot import", error)).endswith("Install it: pip install minigrid")
+    assert str(env_bug("X: cannot import", error)).endswith("install it: pip install minigrid")
 
 
 def test_text_is_left_out_with_a_note():

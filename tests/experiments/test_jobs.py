@@ -64,7 +64,7 @@ def test_cancelling_an_experiment_without_coordinator_stops_its_runs(root: Path)
     ("words", "text"),
     [
         (["--backend", "slrm"], "Did you mean slurm"),
-        (["--resources", "cpus=2", "--seeds", "2"], "--resources is for clusters"),
+        (["--resources", "cpus=2", "--seeds", "2"], "the rest is for clusters"),
         (["--sbatch", "x=1", "--backend", "ray"], "--sbatch is for --backend slurm"),
     ],
 )

@@ -88,6 +88,7 @@ def test_evaluations_and_tests_tell_how_far_they_are(
 ) -> None:
     watch = Watch(monkeypatch)
     fields = {"eval_freq_epochs": 1, "eval_episodes": 3, "n_eval_envs": 1, "test_episodes": 2}
+    fields |= {"eval_deterministic": True}
     train("ppo", "Probe/Counting-v0", observer=watch, max_epochs=1, **fields)
     # Episodes of 5 steps and a reset row, in one env.
     evaluating = [seen[1:] for seen in watch.evaluated if seen[0] == "evaluating"]
@@ -156,7 +157,7 @@ def test_a_pause_during_an_evaluation_holds_it(
     monkeypatch.setattr(activity_module, "sleep", sleep)
     monkeypatch.setattr(Activity, "begin_evaluation", begin_and_pause)
     fields = {"eval_freq_epochs": 1, "eval_episodes": 3, "test_episodes": 2, "max_epochs": 1}
-    run = train("ppo", "Probe/Counting-v0", observer=watch, **fields)
+    run = train("ppo", "Probe/Counting-v0", observer=watch, eval_deterministic=True, **fields)
     assert held == [0, 0, 0], "the validation, and the test with greedy and sampled actions"
     assert run.meta()["status"] == "finished"
 

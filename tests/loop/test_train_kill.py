@@ -233,7 +233,7 @@ def test_a_write_that_the_kernel_cuts_off(train: Call, resume: Call, tmp_path: P
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     run = only_run(tmp_path / "runs")
     assert run.metrics_path.read_bytes().endswith(b"\n")
-    assert [row["epoch"] for row in read_jsonl(run.metrics_path)] == [1, 2]
+    assert [row["epoch"] for row in read_jsonl(run.metrics_path)] == [1]
     assert run.meta()["status"] == "failed"
     assert resume(run.id).meta()["status"] == "finished"
 

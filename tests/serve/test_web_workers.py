@@ -156,7 +156,7 @@ def add_rows(run: Run, first: int, n_rows: int) -> None:
 
 
 def kept(tables: Tables) -> list[str]:
-    return list(tables._tables)
+    return [Path(path).name for path in tables._tables]
 
 
 def test_the_least_recently_used_tables_are_dropped(tmp_path: Path) -> None:
