@@ -37,7 +37,7 @@ from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.descent import Descent, Loss
 from gymnasium_solver.fast.execution import FEW_UPDATES, Execution, Work, planned_work
@@ -110,6 +110,8 @@ class Learner:
         self._read_schedules(config)
         self.network = network_for(config, observation_space)
         self.execution = Execution(config.compile, self.device, self._work())
+        if config.compile == "fused" and config.bf16:
+            raise ConfigError("compile: fused does not compute in bf16; remove one of them")
         self.notes: list[str] = []
         self.wants_details = False
         self.extensions: list[Extension] = extensions_for(self)
@@ -207,7 +209,7 @@ class Learner:
             constants=lambda: self._other_tensors(optimizer),
             steps_in_c=share is None,
             bf16=self.config.bf16,
-            fuse=how.fuses,
+            fuse=how.fuses and not self.config.bf16,
         )
         descent.timer = self._timer
         if descent.has_loss:  # a stack computes together what has the same config but for the seed

@@ -213,7 +213,9 @@ class CompiledForward(_Function):
         try:
             tape = simplified(record(self._as_loss, columns, numbers, constants=constants), ())
             program = NativeForward(tape, constants, columns, len(numbers))
-            if self.mode is not None and is_proven(program.library):  # of a run that is resumed
+            if self.mode is not None and is_proven(
+                program.shared_library
+            ):  # of a run that is resumed
                 return program
             _, expected = self._as_loss(columns, [torch.tensor(number) for number in numbers])
             program.prove(lambda: are_close(program.on(columns, numbers), expected))

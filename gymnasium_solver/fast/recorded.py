@@ -263,7 +263,7 @@ def record_gradient(
             else:
                 sizes = len(batch), len(coefficients)
                 gradient = bind_gradient(simplified(tape, FUSED), params, constants, *sizes)
-            is_new = isinstance(gradient, NativeGradient) and not is_proven(gradient.library)
+            is_new = isinstance(gradient, NativeGradient) and not is_proven(gradient.shared_library)
             if (check or is_new) and answers is None:
                 answers = _by_torch(loss, params, batch, coefficients)
             if isinstance(gradient, NativeGradient) and answers is not None:

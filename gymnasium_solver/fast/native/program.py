@@ -364,7 +364,7 @@ class NativeGradient:
         return [self.program.grad, *outputs]
 
     @property
-    def library(self) -> ctypes.CDLL:
+    def shared_library(self) -> ctypes.CDLL:
         return self.program.compiled
 
     def prove(
@@ -374,10 +374,10 @@ class NativeGradient:
         coefficients: Sequence[float | Tensor],
     ) -> None:
         """Unsupported unless gradients (`agrees`), steps and passes of a new library are right."""
-        if not is_proven(self.library):
+        if not is_proven(self.shared_library):
             steps = optimizer_check(self.optimizer)
             prove(
-                self.library,
+                self.shared_library,
                 lambda: agrees() and steps() and self.passes_agree(batch, coefficients),
             )
 
@@ -471,12 +471,12 @@ class NativeForward:
         return [output.copy() for output in self._found]
 
     @property
-    def library(self) -> ctypes.CDLL:
+    def shared_library(self) -> ctypes.CDLL:
         return self.program.compiled
 
     def prove(self, agrees: Callable[[], bool]) -> None:
         """Unsupported unless a new library is right."""
-        prove(self.library, agrees)
+        prove(self.shared_library, agrees)
 
     def hold_weights(self, holds: bool) -> None:
         """Whether the weights do not change from now on: they are packed at the next call only."""
