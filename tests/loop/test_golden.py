@@ -28,6 +28,9 @@ Call = Callable[..., Any]
 RECORD = Path(__file__).parent / "golden.json"
 WRITES = "GSOLVE_WRITE_GOLDEN"
 RTOL, ATOL = 5e-3, 2e-4
+# Batch norms divide by the small deviations of early batches, which magnifies rounding: x86_64 and
+# aarch64 differ by up to 3e-3 here, the other runs by less than 1e-6.
+ATOLS = {"crossq": 1e-2}
 FEW: dict[str, Any] = {"n_envs": 2, "n_steps": 16, "max_epochs": 3, "seed": 5}
 SHORT: dict[str, Any] = {"vectorization_mode": "sync", "max_episode_steps": 30}
 RUNS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -76,10 +79,11 @@ def test_a_run_learns_what_it_learnt_before(
         record[name] = found
         RECORD.write_text(json.dumps(record, indent=1, sort_keys=True) + "\n")
     wanted = record[name]
+    atol = ATOLS.get(name, ATOL)
     assert found["env_steps"] == wanted["env_steps"]
     for own, other in zip(found["losses"], wanted["losses"], strict=True):
-        assert own == pytest.approx(other, rel=RTOL, abs=ATOL)
-    assert found["weights"] == pytest.approx(wanted["weights"], rel=RTOL, abs=ATOL)
+        assert own == pytest.approx(other, rel=RTOL, abs=atol)
+    assert found["weights"] == pytest.approx(wanted["weights"], rel=RTOL, abs=atol)
 
 
 # -- the order of calls --------------------------------------------------------------------------
