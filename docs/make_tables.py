@@ -257,6 +257,7 @@ def metrics() -> str:
         rows = [
             [
                 code(metric.name),
+                metric.label,
                 metric.unit,
                 _bounds(metric),
                 metric.description + (" (detail)" if metric.is_detail else ""),
@@ -264,7 +265,9 @@ def metrics() -> str:
             for metric in members
         ]
         title = f"`{group}/`" if group else "The clock"
-        parts.append(f"**{title}**\n\n{table(['metric', 'unit', 'within', 'meaning'], rows)}")
+        parts.append(
+            f"**{title}**\n\n{table(['metric', 'name', 'unit', 'within', 'meaning'], rows)}"
+        )
     return "\n\n".join(parts)
 
 

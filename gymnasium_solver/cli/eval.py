@@ -35,9 +35,10 @@ or a part of one; CHECKPOINT is @best (default), @last or <env_steps>.
 --FIELD VALUE...         change another field of the environment: --max-episode-steps 200,
                          --vectorization-mode sync, --reward-threshold 300, --n-eval-envs 1
 -s, --set KEY=VALUE      the same, for a field or a place in one; repeatable
+--no-keep                do not keep the scores in the run's folder (evaluations.jsonl)
 --seed --env-kwargs --trust --json --runs-dir --log-level
 
-The run itself is not changed. Fields that only matter in training are refused.
+The verdict of the run stays what it is. Fields that only matter in training are refused.
 
 examples:
   gsolve eval @last
@@ -78,6 +79,11 @@ def evaluate(args: Args) -> None:
         scores = score(found, args.episodes, seed_of(args), modes, activity)
     assert found.run is not None
     now = config_dict(found.config)
+    about = {"checkpoint": found.label, "changed": {name: now[name] for name in found.changed}}
+    kept = not args.no_keep and all(
+        found.run.record_evaluation(**result.to_dict(), **about)
+        for result in scores.results.values()
+    )
     data = {
         "run": found.run.id,
         "checkpoint": found.label,
@@ -86,11 +92,14 @@ def evaluate(args: Args) -> None:
         "seed": scores.seed,
         "threshold": scores.threshold,
         "stored": scores.stored,
-        "changed": {name: now[name] for name in found.changed},
+        "changed": about["changed"],
+        "kept": kept,
         "scores": {name: result.to_dict() for name, result in scores.results.items()},
     }
     if not out.told_json(args, data):
         _print_scores(found, scores)
+        if not kept and not args.no_keep:
+            out.show(f"the scores could not be kept in {found.run.path}", style=out.GREY)
 
 
 def _print_scores(found: "Found", scores: "Scores") -> None:

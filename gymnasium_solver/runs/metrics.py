@@ -24,6 +24,7 @@ Names = dict[str, tuple[str, ...]]
 BOUNDS: dict[str, Bounds] = {"0..1": (0.0, 1.0), ">=0": (0.0, None), "<=1": (None, 1.0)}
 UNITS = ("steps", "s", "steps/s", "1/s", "nats")
 _STAGES = {"val": "the evaluation", "test": "the held-out test"}
+_WORDS = {"val": "validation", "test": "test"}  # of labels
 
 TRAIN, VAL, SPREAD = "train/roll/ep_rew/mean", "val/roll/ep_rew/mean", "val/roll/ep_rew/std"
 """Names of the returns that a chart shows."""
@@ -52,6 +53,8 @@ class Metric:
     """`<train|val|test>/<group>/<metric>`. A part in angle brackets stands for any text:
     `train/hp/<field>`."""
     description: str
+    label: str = ""
+    """What people call it: `validation return`."""
     precision: int = 4
     """Decimal places when printed."""
     better: Better | None = None
@@ -90,10 +93,10 @@ class Metric:
         match = self._pattern.fullmatch(name) if self._pattern else None
         if match is None:
             return None
-        text = self.description
+        text, label = self.description, self.label
         for part, value in match.groupdict().items():
-            text = text.replace(f"<{part}>", value)
-        return replace(self, name=name, description=text)
+            text, label = (t.replace(f"<{part}>", value) for t in (text, label))
+        return replace(self, name=name, description=text, label=label)
 
     def format(self, value: float | None) -> str:
         return "-" if value is None else f"{value:,.{self.precision}f}"
@@ -112,19 +115,23 @@ def _declared() -> Iterator[Metric]:
         stages = _STAGES.items() if "STAGE" in group else [("", "")]
         for stage, subject in stages:
             for line in lines:
-                name, marks, text = (part.strip() for part in line.split(" | "))
-                place = group.replace("STAGE", stage)
+                name, label, marks, text = (part.strip() for part in line.split(" | "))
+                place, label = group.replace("STAGE", stage), _label(label, stage)
                 given = {"group": place, **_marked(marks)}
                 if stage == "test":
                     given["priority"] = None
                 stem, text = f"{place}/{name}".lstrip("/"), text.replace("SUBJECT", subject)
                 if not name.endswith("mean+std"):
-                    yield Metric(stem, text, **given)
+                    yield Metric(stem, text, label, **given)
                     continue
                 stem = stem.removesuffix("mean+std")
-                yield Metric(f"{stem}mean", f"Mean of {text}", **given)
-                spread = f"Standard deviation of {text}"
-                yield Metric(f"{stem}std", spread, **given | {"bounds": BOUNDS[">=0"]})
+                yield Metric(f"{stem}mean", f"Mean of {text}", f"{label}, mean", **given)
+                spread, given = f"Standard deviation of {text}", given | {"bounds": BOUNDS[">=0"]}
+                yield Metric(f"{stem}std", spread, f"{label}, spread", **given)
+
+
+def _label(label: str, stage: str) -> str:
+    return label.replace("STAGE", _WORDS.get(stage, stage))
 
 
 def _marked(marks: str) -> dict[str, Any]:
@@ -166,7 +173,8 @@ def describe(name: str) -> Metric:
     for pattern in _PATTERNS:
         if (found := pattern.of(name)) is not None:
             return found
-    return Metric(name, "", group="/".join(name.split("/")[:2]))
+    label = " ".join(name.split("/")[2:] or [name]).replace("_", " ")
+    return Metric(name, "", label, group="/".join(name.split("/")[:2]))
 
 
 def own_metrics(names: Iterable[str]) -> list[str]:
@@ -175,12 +183,14 @@ def own_metrics(names: Iterable[str]) -> list[str]:
 
 
 def find_metrics(text: str | None = None) -> list[Metric]:
-    """The declared metrics that have every word of `text` in their name or description."""
+    """The declared metrics that have every word of `text` in their name, label or description."""
     words = (text or "").lower().split()
     return [
         metric
         for metric in METRICS.values()
-        if all(word in f"{metric.name} {metric.description}".lower() for word in words)
+        if all(
+            word in f"{metric.name} {metric.label} {metric.description}".lower() for word in words
+        )
     ]
 
 

@@ -119,6 +119,15 @@ def get_events(
     return [event for event in events if kind is None or event.get("kind") == kind]
 
 
+def get_later_evaluations(ref: str | Run, root: Path | None = None) -> list[dict[str, Any]]:
+    """What `gsolve eval` has measured since, as events of the stage `eval`."""
+    path = _resolve(ref, root).evaluations_path
+    found = [event | {"kind": "eval", "stage": "eval"} for event in read_jsonl(path)]
+    for event in found:
+        check_evaluation(event, path)
+    return found
+
+
 @dataclass(frozen=True)
 class RunDetails:
     """What reports and pages tell of a run. Config, curves and videos are read when asked for."""
@@ -144,6 +153,7 @@ class RunDetails:
 
     validations = property(lambda self: self._of_stage("val"))
     tests = property(lambda self: self._of_stage("test"))
+    later = property(lambda self: self._of_stage("eval"))
     failed_tests = property(lambda self: self._of_stage("failed_test"))
 
     @cached_property
@@ -199,7 +209,8 @@ def get_details(ref: str | Run, root: Path | None = None) -> RunDetails:
         for entry in meta["resumed"]
         if isinstance(entry, dict) and isinstance(entry.get("from_env_steps"), int)
     ]
-    return RunDetails(run, read_summary(run), meta, get_events(run))
+    events = [*get_events(run), *get_later_evaluations(run)]
+    return RunDetails(run, read_summary(run), meta, events)
 
 
 def follow_metrics(ref: str | Run, cursor: str | None = None, root: Path | None = None) -> Tail:

@@ -80,6 +80,8 @@ class Run:
         self.report_path = path / "report.md"
         self.page_path = path / "report.html"
         self.labels_path = path / "labels.json"
+        self.activity_path = path / "activity.json"
+        self.evaluations_path = path / "evaluations.jsonl"
         self.checkpoints_dir = path / "checkpoints"
         self.videos_dir = path / "videos"
         self._appenders: dict[Path, Appender] = {}
@@ -161,6 +163,29 @@ class Run:
             line = _ANSI.sub("", text).rstrip("\n") + "\n"
             self._append(self.log_path, line.encode(errors="replace"))
 
+    def tell_activity(self, phase: str = "", done: int = 0, total: int = 0) -> None:
+        """Say how far a long evaluation is, for whoever watches; without a phase it is over.
+        Nothing depends on this file, so a failed write is ignored."""
+        with suppress(OSError):
+            if not phase:
+                self.activity_path.unlink(missing_ok=True)
+                return
+            temp = self.activity_path.with_name(f".{self.activity_path.name}.tmp-{os.getpid()}")
+            temp.write_bytes(files.json_bytes({"phase": phase, "done": done, "of": total}))
+            os.replace(temp, self.activity_path)
+
+    def record_evaluation(self, **fields: Any) -> bool:
+        """Keep the result of an evaluation after training, such as `gsolve eval`. It has a file of
+        its own: a training process may be writing the events. False if it cannot be written, as in
+        the folder of somebody else."""
+        line = json_line({"kind": "eval", "stage": "eval", "at": utc_now()} | fields)
+        try:
+            with self.evaluations_path.open("ab", buffering=0) as file:  # one write, whole
+                file.write(line)
+        except OSError:
+            return False
+        return True
+
     def begin_resume(
         self, env_steps: int, command: list[str] | None = None, code: Sequence[str] = ()
     ) -> None:
@@ -183,8 +208,8 @@ class Run:
         kept = {path: _rows_until(path, env_steps) for path in paths}
         # From here on files change; everything that is needed was read.
         with files.writing("the run to resume", self.path):
-            for leftover in self.path.glob(".*.tmp-*"):
-                leftover.unlink()
+            for leftover in (*self.path.glob(".*.tmp-*"), self.activity_path):
+                leftover.unlink(missing_ok=True)
             rewind(self.checkpoints_dir, env_steps)
             for path, data in kept.items():
                 files.write_atomic(path, data)

@@ -5,7 +5,8 @@
 
 A word must occur in the id, env, algorithm, variant, status or a tag; "solved" selects solved runs.
 A condition compares a field: id (a part of one is enough), env, algo, variant, seed, status, test,
-val, steps, episodes, time, tag, or any field of the config.
+val, steps, episodes, time, tag, experiment, or any field of the config; a schedule counts as its
+start. A field that no run has is an error.
 """
 
 import operator
@@ -39,6 +40,7 @@ FIELDS: dict[str, Callable[[RunSummary], Any]] = {
     "threshold": lambda run: run.threshold,
     "tag": lambda run: list(run.tags),
     "note": lambda run: run.note,
+    "experiment": lambda run: run.experiment,
 }
 
 
@@ -46,7 +48,10 @@ def select(
     runs: Sequence[RunSummary], words: Iterable[str], config: Config | None = None
 ) -> list[RunSummary]:
     """The runs that all words and conditions accept. `config` reads the config of a run."""
-    tests = [_test(word, config) for word in words]
+    given = list(words)
+    tests = [_test(word, config) for word in given]
+    for condition in filter(None, map(_CONDITION.fullmatch, given)):
+        check_column(condition["name"], runs, config)
     return [run for run in runs if all(test(run) for test in tests)] if tests else list(runs)
 
 
@@ -106,10 +111,15 @@ def _equal(value: Any, text: str) -> bool:
 
 
 def _number(value: Any) -> float | None:
+    """A number, also written as text; of a schedule its start."""
     if isinstance(value, bool) or value is None:
         return None
+    if isinstance(value, dict):
+        points = value.get("points")
+        first = points[0] if isinstance(points, list) and points else None
+        value = first[-1] if isinstance(first, list) and first else value.get("start")
     try:
-        return float(str(value).replace("_", ""))
+        return float(str(value).removeprefix("lin_").replace("_", ""))
     except ValueError:
         return None
 
@@ -128,10 +138,13 @@ def searchable(run: RunSummary) -> str:
 
 def check_column(name: str, runs: Sequence[RunSummary], config: Config | None) -> None:
     """RunError if no run has a field of this name."""
-    if name not in FIELDS and runs and all(value_of(run, name, config) is None for run in runs):
-        first = config(runs[0]) if config is not None else {}
-        if name not in first:
-            raise RunError(_unknown(name, runs, config))
+    if name in FIELDS or not runs or config is None:
+        return
+    block, dot, _ = name.partition(".")
+    if any(block in config(run) and (not dot or value_of(run, name, config) is not None)
+           for run in runs):  # fmt: skip
+        return
+    raise RunError(_unknown(name, runs, config))
 
 
 def _unknown(name: str, runs: Sequence[RunSummary], config: Config | None) -> str:

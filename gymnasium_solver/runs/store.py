@@ -30,6 +30,7 @@ from gymnasium_solver.paths import is_folder
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.checkpoint import list_checkpoints
+from gymnasium_solver.runs.files import read_json
 from gymnasium_solver.runs.jsonl import tail_jsonl
 from gymnasium_solver.runs.manage import Labels, read_labels
 from gymnasium_solver.runs.run import Run, live_status
@@ -39,6 +40,7 @@ from gymnasium_solver.version import __version__
 
 INDEX, CONFIGS = ".index.json", ".configs.json"
 MOST_SELECTIONS = 64
+PHASES = ("evaluating", "testing")
 LASTING = ("finished", "interrupted", "failed", "killed")
 _OWN = ("id", "path", "config")  # not stored: they depend on where the folder is
 _NAMES = [field.name for field in dataclasses.fields(RunSummary) if field.name not in _OWN]
@@ -59,6 +61,7 @@ def read_summary(run: Run) -> RunSummary:
     status = live_status(meta)
     if status in ("running", "killed"):  # meta.json is written rarely; the metrics are newer
         meta |= _latest_counts(run, meta)
+    meta["activity"] = _activity(run) if status == "running" else None
     if status == "killed":
         meta["status"] = status
     found = list_checkpoints(run.checkpoints_dir)
@@ -90,6 +93,18 @@ def _latest_counts(run: Run, meta: dict[str, Any]) -> dict[str, Any]:
     names = {name: name for name in ("env_steps", "epoch", "wall_s")}
     names["episodes"] = "train/cnt/total_episodes"
     return {field: row[name] for field, name in names.items() if row.get(name) is not None}
+
+
+def _activity(run: Run) -> dict[str, Any]:
+    """What a run in training is doing, as far as its files tell."""
+    row = stamp(str(run.metrics_path))
+    told: dict[str, Any] = {"row_at": None if row is None else row[0] / 1e9}
+    with suppress(RunError):  # there is a file only during a long evaluation
+        found = read_json(run.activity_path, "") if run.activity_path.exists() else {}
+        done, total = found.get("done"), found.get("of")
+        if found.get("phase") in PHASES and type(done) is int and type(total) is int:
+            told |= {"phase": found["phase"], "done": done, "of": total}
+    return told
 
 
 def summary_or_broken(run: Run) -> RunSummary:

@@ -6,6 +6,7 @@ names the file and the field.
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.files import finite
 
+_OF_EXPERIMENT = re.compile(r"(?:^|/)experiments/([^/]+)/configs/[^/]+$")
 _FIX = "Restore the file from a copy, or delete the run."
 
 
@@ -81,6 +83,13 @@ class RunSummary:
     """Validation score, like `last_eval`."""
     last_eval: dict[str, Any] | None
     checkpoints: list[CheckpointSummary]
+    experiment: str | None = None
+    """The experiment that the run is part of."""
+    changed: dict[str, Any] | None = None
+    """Values of the fields that are not those of the shipped config; None if none is shipped."""
+    activity: dict[str, Any] | None = None
+    """What a run in training is doing: `row_at`, when its last row of metrics was written (seconds
+    since 1970), and during a long evaluation `phase`, `done` and `of` episodes."""
     tags: list[str] = dataclasses.field(default_factory=list)
     note: str = ""
     config: dict[str, Any] | None = None
@@ -176,7 +185,28 @@ def summary_of(
         best=_best(fields.mapping("best")),
         last_eval=dict(last_eval.values) if last_eval else None,
         checkpoints=checkpoints,
+        experiment=_experiment(meta.get("command")),
+        changed=_changed(meta.get("changed")),
+        activity=meta.get("activity"),
     )
+
+
+def _experiment(command: Any) -> str | None:
+    """The experiment whose config was trained: <runs>/experiments/<id>/configs/<file>."""
+    for word in command if isinstance(command, list) else ():
+        if isinstance(word, str) and (found := _OF_EXPERIMENT.search(word)):
+            return printable(found[1])
+    return None
+
+
+def _changed(pairs: Any) -> dict[str, Any] | None:
+    if not isinstance(pairs, dict):
+        return None
+    return {
+        printable(name): printable(pair[1]) if isinstance(pair[1], str) else pair[1]
+        for name, pair in pairs.items()
+        if isinstance(pair, list) and len(pair) == 2
+    }
 
 
 def test_score(test: Mapping[str, Any]) -> TestScore:

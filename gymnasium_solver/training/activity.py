@@ -27,6 +27,9 @@ Phase = Literal[
 ]
 PAUSED = "paused"  # section of the timer
 POLL_S = 0.05
+TELL_S = 1.0
+Teller = Callable[[str, int, int], None]
+"""Of phase, finished episodes and all episodes of an evaluation; an empty phase: it is over."""
 PREEMPTED = 75
 """Exit code of a run that SIGTERM ended and that can be resumed (EX_TEMPFAIL: try again)."""
 
@@ -60,6 +63,9 @@ class Activity:
         """Whether SIGINT and SIGTERM ask for a stop after this epoch, as they do in the loop."""
         self.stop_signal: str | None = None
         """Name of the signal that asked for a stop after this epoch."""
+        self.teller: Teller | None = None
+        """Is told about once a second how far a long evaluation is, and at its end."""
+        self._told_s: float | None = None
 
     def clock_s(self) -> float:
         """Seconds on a clock that stands still during a pause."""
@@ -80,6 +86,20 @@ class Activity:
     def begin_evaluation(self, phase: Phase, episodes: int) -> None:
         self.eval_episodes, self.eval_episodes_done, self.eval_rows = episodes, 0, 0
         self.begin(phase)
+
+    def tell_evaluation(self) -> None:
+        """Called at every step of an evaluation."""
+        if self.teller is None:
+            return
+        now_s = perf_counter()
+        if now_s - (self._told_s or self.phase_began_s + self.paused_s) >= TELL_S:
+            self._told_s = now_s
+            self.teller(self.phase, self.eval_episodes_done, self.eval_episodes)
+
+    def end_evaluation(self) -> None:
+        if self.teller is not None and self._told_s is not None:
+            self.teller("", 0, 0)
+        self._told_s = None
 
     def count(self, env_steps: int) -> None:
         """A rollout is complete, and the clock is at `env_steps`."""

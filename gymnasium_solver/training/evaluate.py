@@ -94,6 +94,7 @@ def evaluate(
             step = env.step(policy.to_env(actions))
             obs, is_first = step.obs, step.is_reset
             activity.eval_rows += 1
+            activity.tell_evaluation()
             finished = step.is_over & (open_share > 0)
             if not finished.any():
                 continue
@@ -105,6 +106,7 @@ def evaluate(
             activity.eval_episodes_done = len(returns)
             if (success := step.info.get(SUCCEEDED)) is not None:
                 reached += success[finished].tolist()
+    activity.end_evaluation()
     took_s = activity.clock_s() - began_s
     log.debug("%d episodes in %d envs took %.2f s", episodes, env.n_envs, took_s)
     return EvalResult.of_episodes(

@@ -198,6 +198,7 @@ def run_to_end(
     """Train, unless training already ended for the reason `over`; then test and write the
     report."""
     trainer.run = run
+    trainer.activity.teller = run.tell_activity
     try:
         trainer.announce(resumed_from)
         if over is None and trainer.config.eval_async:

@@ -7,6 +7,7 @@ import pytest
 
 import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
+from gymnasium_solver.runs import query
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def read(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
 
 def test_changes_are_in_force_and_told(run: gs.Run, capsys: pytest.CaptureFixture[str]) -> None:
     plain = read(capsys, "@last", "--greedy", "--episodes", "8", "--seed", "3")
-    assert plain["changed"] == {}
+    assert (plain["changed"], plain["kept"]) == ({}, True)
     before = run.config_path.read_bytes()
     flags = ("--max-episode-steps", "2", "--env-kwargs", "is_slippery=false", "map_name=8x8")
     args = ("--greedy", "--episodes", "8", "--seed", "3")
@@ -53,6 +54,14 @@ def test_changes_are_in_force_and_told(run: gs.Run, capsys: pytest.CaptureFixtur
     assert "changed: max_episode_steps null → 2" in capsys.readouterr().out
     dotted = read(capsys, "@last", *args, "--set", "env_kwargs.is_slippery=false")
     assert dotted["changed"]["env_kwargs"]["is_slippery"] is False
+    # What was measured is part of the run; its verdict and its curves are not touched.
+    details = query.get_details(run)
+    assert [event["changed"] for event in details.later][:2] == [{}, changed["changed"]]
+    assert details.later[0]["mean"] == plain["scores"]["greedy"]["mean"]
+    n = len(details.later)
+    assert read(capsys, "@last", *args, "--no-keep")["kept"] is False
+    assert len(query.get_details(run).later) == n
+    assert len(details.tests) == len(query.get_details(run).tests)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,8 @@ import pytest
 
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.suites.probes import Counting
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.run import Run
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training import activity as activity_module
 from gymnasium_solver.training.activity import Activity
@@ -136,6 +138,27 @@ def test_a_pause_holds_the_loop_and_changes_nothing(
     assert slept == [20] * 3, "before the next step"
     assert weight_hash(run) == weight_hash(plain)
     assert learning_rows(run) == learning_rows(plain)
+
+
+def test_a_long_evaluation_is_told_in_the_folder(
+    train: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, int, int]] = []
+    write = Run.tell_activity
+
+    def tell(run: Run, *what: Any) -> None:
+        write(run, *what)
+        activity = query.get_run(run).activity or {}
+        told.append((what[0], activity.get("done", -1), activity.get("of", -1)))
+
+    monkeypatch.setattr(activity_module, "TELL_S", 0.0)
+    monkeypatch.setattr(Run, "tell_activity", tell)
+    fields = {"eval_freq_epochs": 1, "eval_episodes": 3, "test_episodes": 2, "max_epochs": 1}
+    run = train("ppo", "Probe/Counting-v0", eval_deterministic=True, **fields)
+    assert ("evaluating", 0, 3) in told
+    assert ("testing", 0, 2) in told
+    assert told[-1] == ("", -1, -1)
+    assert not run.activity_path.exists()
 
 
 def test_a_pause_during_an_evaluation_holds_it(

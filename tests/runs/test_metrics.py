@@ -34,6 +34,8 @@ def test_undeclared_names_get_neutral_properties() -> None:
     metric = describe("train/hp/gamma")
     assert (metric.group, metric.better) == ("train/hp", None)
     assert "gamma" in metric.description
+    other = describe("train/custom/my_thing/of")
+    assert (metric.label, other.label) == ("gamma", "my thing of")
     other = describe("train/custom/thing")
     assert (other.name, other.group, other.show) == ("train/custom/thing", "train/custom", False)
 
@@ -63,6 +65,10 @@ def test_declarations_are_consistent() -> None:
         assert low is None or high is None or low < high, metric.name
         assert not (metric.is_detail and metric.show), f"{metric.name} is not in every row"
         assert metric.description[0].isupper() or metric.description[0].isdigit(), metric.name
+        assert 0 < len(metric.label) <= 36, metric.name
+    labels = [metric.label for metric in METRICS.values()]
+    assert len(labels) == len(set(labels)), [one for one in labels if labels.count(one) > 1]
+    assert describe("val/roll/ep_rew/mean").label == "validation return"
 
 
 def test_the_console_shows_metrics_in_the_order_of_their_priority() -> None:

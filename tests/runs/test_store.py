@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import query, store
 from gymnasium_solver.runs.checkpoint import prune, save_checkpoint
 from gymnasium_solver.runs.manage import change_tags
@@ -273,11 +274,60 @@ def test_two_writes_within_the_resolution_of_the_clock_are_both_seen(tmp_path: P
     assert [r.seed for _, r in found.since(first.cursor).runs] == [2]
 
 
+def test_a_schedule_is_compared_by_its_start_and_an_unknown_field_is_named(tmp_path: Path) -> None:
+    values = ("0.003", "{start: 0.003, end: 0.0}", "lin_0.003", "0.1",
+              "{schedule: piecewise, points: [[0, 0.003], [1, 0]]}", "null")  # fmt: skip
+    for i, value in enumerate(values):
+        named(tmp_path, f"r{i}").write_config(f"policy_lr: {value}\nspec: {{goal: 3}}\n")
+    found = RunStore(tmp_path)
+    assert {r.id for r in found.select(["policy_lr<0.01"])} == {"r0", "r1", "r2", "r4"}
+    assert {r.id for r in found.select(["policy_lr=0.003"])} == {"r0", "r1", "r2", "r4"}
+    assert [r.id for r in found.select(["policy_lr=null"])] == ["r5"]
+    assert len(found.select(["spec.goal=3"])) == len(values)
+    with pytest.raises(RunError, match=r"no run has 'polcy_lr'\. Did you mean .*policy_lr"):
+        found.select(["polcy_lr<1"])
+    with pytest.raises(RunError, match=r"no run has 'spec\.gaol'"):
+        found.select(["spec.gaol=3"])
+
+
+def test_what_a_run_belongs_to_differs_in_and_is_doing(tmp_path: Path) -> None:
+    run = named(tmp_path, "one")
+    command = [
+        "gsolve",
+        "train",
+        f"{tmp_path}/experiments/lr-test/configs/00-a.yaml",
+        "--seed",
+        "1",
+    ]
+    run.update_meta(status="running", pid=os.getpid(), pid_started=None, command=command)
+    run.update_meta(changed={"policy_lr": [0.003, 0.1], "broken": 3})
+    found = RunStore(tmp_path)
+    (now,) = found.runs()
+    assert (now.experiment, now.changed) == ("lr-test", {"policy_lr": 0.1})
+    assert now.activity is not None
+    assert "phase" not in now.activity
+    assert now.activity["row_at"] == pytest.approx(time.time(), abs=60)
+    assert [r.id for r in found.select(["experiment=lr-test"])] == ["one"]
+    run.tell_activity("testing", 12, 30)
+    (now,) = found.runs()
+    assert now.activity is not None
+    assert (now.activity["phase"], now.activity["done"], now.activity["of"]) == ("testing", 12, 30)
+    run.activity_path.write_text('{"phase": "<b>", "done": "x"}')
+    (now,) = found.runs()
+    assert now.activity is not None
+    assert "phase" not in now.activity
+    run.tell_activity()
+    assert not run.activity_path.exists()
+    run.update_meta(status="finished")
+    assert found.runs()[0].activity is None
+
+
 def test_configs_are_read_again_after_a_change(tmp_path: Path) -> None:
     run = named(tmp_path, "one")
     found = RunStore(tmp_path)
     assert [r.id for r in found.select(["seed=1"])] == ["one"]
-    assert len(found.select(["policy_lr=2"])) == 0
+    with pytest.raises(RunError, match="no run has 'policy_lr'"):
+        found.select(["policy_lr=2"])
     run.write_config("seed: 1\npolicy_lr: 2\n")
     run.update_meta(epoch=3)
     assert [r.id for r in found.select(["policy_lr=2"])] == ["one"]

@@ -380,7 +380,7 @@ def evaluate(
     sampled. seed: test repeats the run's test; a number: fresh ones. Call it again while done
     is false."""
     found = resolve_checkpoint(target, desk.root, allow_paths=False)
-    words = ["eval", f"{found.run.path.absolute()}/{found.path.name}", "--json"]
+    words = ["eval", f"{found.run.path.absolute()}/{found.path.name}", "--json", "--no-keep"]
     words += ["--episodes", str(episodes), "--seed", str(_seed(seed))]
     kwargs = allowed.checked_overrides({"env_kwargs": env_kwargs}, desk.root)["env_kwargs"]
     words += as_flags(allowed.yaml_texts({f"env_kwargs.{k}": v for k, v in kwargs.items()}))

@@ -29,9 +29,9 @@ FRESH_S = 0.3
 MOST_COLUMNS = 20
 EVALUATION = (
     "stage", "at", "env_steps", "epoch", "mean", "std", "stderr", "min", "max", "episodes",
-    "length_mean", "success", "greedy",
+    "length_mean", "success", "greedy", "checkpoint", "changed",
 )  # fmt: skip
-ABOUT_METRIC = ("description", "better", "group", "unit", "priority")
+ABOUT_METRIC = ("label", "description", "better", "group", "unit", "priority")
 Selected = Annotated[Sequence[Run], Runs(20_000)]
 """Runs that are selected in the table, which may be all that it shows."""
 
@@ -213,6 +213,7 @@ def stream(
         for run in watch
         for path, event in (
             (run.metrics_path, "metrics"), (run.events_path, "events"), (run.meta_path, "meta"),
+            (run.evaluations_path, "events"),
         )
     ]  # fmt: skip
     if log:

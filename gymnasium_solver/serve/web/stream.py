@@ -33,8 +33,10 @@ LONGEST_NOTE = 200
 _OWN = (
     "id", "env_id", "algo_id", "variant", "seed", "created_at", "status", "stop_reason", "solved",
     "env_steps", "max_env_steps", "episodes", "wall_s", "threshold", "tags",
+    "experiment", "activity",
 )  # fmt: skip
-COLUMNS = ("n", *_OWN, "note", "best", "test", "stderr", "episodes_tested")
+COLUMNS = ("n", *_OWN, "changed", "note", "best", "test", "stderr", "episodes_tested")
+LONGEST_VALUE = 60
 _values = attrgetter(*_OWN)
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})")
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
@@ -124,7 +126,19 @@ def lines_of(path: Path, name: str, data: dict[str, Any], cursor: str | None) ->
 def row(number: int, run: RunSummary) -> list[Any]:
     """The values of COLUMNS, short: thousands of runs travel at once."""
     test = [run.test[n] for n in ("mean", "stderr", "episodes")] if run.test else [None] * 3
-    return [number, *_values(run), run.note[:LONGEST_NOTE], run.best_score, *test]
+    note = run.note[:LONGEST_NOTE]
+    return [number, *_values(run), _short(run.changed), note, run.best_score, *test]
+
+
+def _short(changed: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Values that fit into a cell: of a long one its beginning, as text."""
+    if changed is None:
+        return None
+    texts = {n: v if isinstance(v, str) else json_text(v) for n, v in changed.items()}
+    return {
+        name: value if len(texts[name]) <= LONGEST_VALUE else f"{texts[name][:LONGEST_VALUE]}…"
+        for name, value in changed.items()
+    }
 
 
 def event(name: str, data: str) -> str:

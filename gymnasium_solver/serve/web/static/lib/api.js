@@ -42,12 +42,26 @@ export const get = async (path, params, options) =>
 /** The answer itself, for bytes: `(await getResponse(...)).arrayBuffer()`. */
 export const getResponse = (path, params, options) => call(apiUrl(path, params), options);
 
-export const post = async (path, body = {}) =>
-  (await call(apiUrl(path), {
+export async function post(path, body = {}) {
+  const send = () => call(apiUrl(path), {
     method: "POST",
     headers: { "content-type": "application/json", "x-gsolve-token": session.value?.token ?? "" },
     body: JSON.stringify(body),
-  })).json();
+  });
+  try {
+    return await (await send()).json();
+  } catch (error) {
+    if (error.status !== 403 || !(await renewToken())) throw error;
+    return (await send()).json();
+  }
+}
+
+/** A server that was started again has another token. True if there is a new one. */
+async function renewToken() {
+  const before = session.value?.token;
+  try { session.value = await get("session"); } catch { return false; }
+  return session.value.token !== before;
+}
 
 /** Trade the token for a cookie; the token is in the fragment of the printed address. */
 export async function login(token) {

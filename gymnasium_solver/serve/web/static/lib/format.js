@@ -37,13 +37,21 @@ const trim = (n) => String(Number(n.toPrecision(3)));
 
 export function seconds(s) {
   if (s === null || s === undefined) return "–";
-  if (s < 10) return `${s.toFixed(1)} s`;
-  if (s < 60) return `${Math.round(s)} s`;
-  const minutes = Math.floor(s / 60);
-  if (minutes < 60) return `${minutes} min ${String(Math.round(s % 60)).padStart(2, "0")} s`;
+  if (s < 9.95) return `${s.toFixed(1)} s`;
+  const whole = Math.round(s); // first, or 119.6 s would be 1 min 60 s
+  if (whole < 60) return `${whole} s`;
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 60) return `${minutes} min ${String(whole % 60).padStart(2, "0")} s`;
   const hours = Math.floor(minutes / 60);
   if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
   return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** A standard error with the decimals of its mean: 0.0555 ± 0.0229, 487.3 ± 2.1. */
+export function spread(error, mean) {
+  if (error === null || error === undefined) return "";
+  const text = error.toFixed((/\.(\d+)$/.exec(value(mean))?.[1] ?? "").length);
+  return Number(text) === 0 && error > 0 ? String(Number(error.toPrecision(1))) : text;
 }
 
 export function ago(iso, now = Date.now()) {

@@ -80,13 +80,18 @@ export function Dialog({ title, onClose, children }) {
 const STATUS = { running: "●", created: "○", finished: "✓", interrupted: "■", failed: "✕", killed: "✕", broken: "!" };
 
 export const Status = ({ run }) => {
-  const word = run.status === "finished" && run.solved ? "solved"
-    : run.status === "finished" && run.solved === false ? "not solved" : run.status;
+  const isTested = run.test !== null && run.test !== undefined;
+  const isMissed = run.status === "finished" && run.solved === false && isTested;
+  const word = run.status === "finished" && run.solved ? "solved" : isMissed ? "not solved" : run.status === "running" && run.activity?.phase ? run.activity.phase : run.status;
   const kind = run.solved ? "good" : ["failed", "killed", "broken"].includes(run.status) ? "bad"
-    : run.status === "running" ? "running" : run.solved === false && run.status === "finished" ? "warn" : "quiet";
+    : run.status === "running" ? "running" : isMissed ? "warn" : "quiet";
   const sign = run.solved && run.status === "finished" ? "★" : STATUS[run.status] ?? "·";
-  return html`<span class=${`status ${kind}`} title=${run.stop_reason ?? run.status}><i aria-hidden="true">${sign}</i>${word}</span>`;
+  return html`<span class=${`status ${kind}`} title=${run.stop_reason ? stopWords(run) : run.status}><i aria-hidden="true">${sign}</i>${word}</span>`;
 };
+
+/** Why a run ended, in a few words; runs/words.py has the whole sentence. */
+const STOPPED = { max_env_steps: "budget used up", max_epochs: "budget used up", solved: "solved by a test", goal_reached_eval: "goal reached at a validation", goal_reached_train: "goal reached in training", interrupted: "stopped", requested: "stopped by you", diverged: "diverged", error: "an error" };
+export const stopWords = (run) => STOPPED[run.stop_reason] ?? run.stop_reason ?? "";
 
 export const Tag = ({ text, onRemove }) => html`<span class="tag">${text}${onRemove && html`<button class="plain" aria-label=${`Remove the tag ${text}`} onClick=${onRemove}>×</button>`}</span>`;
 

@@ -8,6 +8,12 @@ export const liveState = signal("off");
 
 let followers = 0;
 
+/** Whether the server says that there is nothing to follow: another reason than a lost connection. */
+async function isMissing(address) {
+  const ending = new AbortController();
+  try { return (await fetch(address, { signal: ending.signal })).status === 404; } catch { return false; } finally { ending.abort(); }
+}
+
 /**
  * Follow topics until the returned function is called.
  * `params()` is asked at every (re)connection, so that it can hold the newest cursor;
@@ -24,9 +30,14 @@ export function follow(params, handlers) {
     if (closed || source || document.hidden || !session.value) return;
     source = new EventSource(apiUrl("stream", params()));
     source.onopen = () => { liveState.value = "live"; wait = 500; };
-    source.onerror = () => {
+    source.onerror = async () => {
+      const address = source.url;
+      // A browser tries again by itself unless the server has refused: then it tells nothing more.
+      const wasRefused = source.readyState === EventSource.CLOSED && (await isMissing(address));
       stop();
-      liveState.value = "waiting";
+      if (closed) return;
+      liveState.value = wasRefused ? "off" : "waiting";
+      if (wasRefused) return;
       timer = setTimeout(open, wait);
       wait = Math.min(wait * 2, 15_000);
     };
