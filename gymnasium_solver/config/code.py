@@ -42,8 +42,8 @@ def untrusted(where: str, code: Iterable[str], whose: str = "its config names") 
     """The refusal to import what a stranger's config names."""
     return TrustError(
         f"{printable(where)} was not made here, and {whose} code to import: "
-        f"{printable(', '.join(code))}. Look at it first; then repeat the command with --trust, or "
-        "in Python with trust=True."
+        f"{printable(', '.join(code))}. Look at it first; to import it, give gsolve the flag "
+        "--trust, or in Python trust=True."
     )
 
 
@@ -61,12 +61,19 @@ def code_named(fields: Mapping[str, Any]) -> list[str]:
     """Modules that a config names, at any depth: in `plugins`, in texts such as module:Name, and by
     import paths in the wrappers. `fields` may be raw: what has another type is left to the
     validation of the config."""
-    blocks = list(_blocks(fields))
+    blocks = list(_blocks([fields, [_nested(str(key), value) for key, value in fields.items()]]))
     names = {name for block in blocks for name in named_plugins(block)}
     names |= {found[1] for text in _texts(fields) if (found := _WITH_COLON.fullmatch(text))}
     wrappers = [block.get(key) for block in blocks for key in ("env_wrappers", "wrappers")]
     names |= {found[1] for text in _texts(wrappers) if (found := _WITH_DOTS.fullmatch(text))}
     return sorted(names)
+
+
+def _nested(key: str, value: Any) -> Any:
+    """What an override says as blocks: `env_wrappers.0.id` is a key of a block."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return value
 
 
 def named_plugins(fields: Mapping[str, Any]) -> list[str]:

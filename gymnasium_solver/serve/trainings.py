@@ -42,9 +42,12 @@ def start(
     fields: Mapping[str, str],
     *flags: str,
     argv: Argv | None = None,
+    trust: bool = False,
 ) -> local.Job:
-    """Start a training. The folder of the run is known at once; the run appears in it soon."""
+    """Start a training. The folder of the run is known at once; the run appears in it soon.
+    `trust`: also import code that the config of a run made elsewhere names."""
     target, changes = config_named(config, root), as_flags(fields)
+    flags = (*flags, *trust_flags(target, trust))
     folder = root.absolute() / new_name(config, name)
     if folder.exists():
         raise BadRequest(f"{folder.name} exists already; choose another name, or resume it")
@@ -52,8 +55,15 @@ def start(
     return local.start((argv or local.gsolve)(*words), folder)
 
 
-def resume(run: Run, fields: Mapping[str, str], *flags: str, argv: Argv | None = None) -> local.Job:
-    """Continue a run exactly where its last checkpoint is."""
+def resume(
+    run: Run,
+    fields: Mapping[str, str],
+    *flags: str,
+    argv: Argv | None = None,
+    trust: bool = False,
+) -> local.Job:
+    """Continue a run exactly where its last checkpoint is. `trust`: as for `start`."""
+    flags = (*flags, *trust_flags(str(run.config_path), trust))
     if is_alive_here(meta := run.meta()):
         raise RunError(f"{run.id} is still running in process {meta['pid']}; stop it first")
     if not local.wait(run.path, ENDING_S):  # it has saved, but its process has not ended yet
@@ -100,6 +110,17 @@ def config_named(name: str, root: Path) -> str:
             "(CartPole-v1:ppo), or a run"
         )
     return name
+
+
+def trust_flags(target: str, trust: bool) -> list[str]:
+    """Flags of a command about a config. TrustError if it is that of a run made elsewhere that
+    names code, and the user has not agreed to import it: told now, not in the console of a job."""
+    if trust:
+        return ["--trust"]
+    from gymnasium_solver.training.prepare import check_target  # slow to import
+
+    check_target(target)
+    return []
 
 
 def new_name(config: str, name: str = "") -> str:

@@ -323,6 +323,13 @@ def _named(where: str) -> Iterator[None]:
         raise ConfigError(f"{where}:\n{lines}") from None
 
 
+def check_target(target: str) -> None:
+    """TrustError if a target names the config of a run that was not made here and names code."""
+    path = own_file(target)
+    if path is not None:
+        check_trust(path, _all_lines(path))
+
+
 def check_trust(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
     """TrustError if this file is the config of a run that was not made here and names code. What
     else such a config holds is not imported either (`import_code`). `lines`: all blocks of the

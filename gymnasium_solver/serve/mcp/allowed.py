@@ -31,12 +31,14 @@ from mcp.server.mcpserver import Context
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.config.code import code_named
-from gymnasium_solver.config.find import algo_in_name
+from gymnasium_solver.config.find import algo_in_name, find_configs
 from gymnasium_solver.config.schema import canonical
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.experiments.experiment import FOLDER, load
 from gymnasium_solver.experiments.jobs import list_jobs
+from gymnasium_solver.experiments.search.ranges import Choice
+from gymnasium_solver.experiments.search.space import read_param
 from gymnasium_solver.registry import ALGOS, config_class
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.files import json_bytes, jsonable, locked
@@ -424,7 +426,7 @@ def appeared(job: local.Job, made: Callable[[], str | None]) -> str:
 
 def shown_config(config: str, fields: Mapping[str, Any], root: Path) -> Answer:
     """All fields of a config that a client named, with these changes, which were checked."""
-    target = config_named(with_algorithm(config, dict(fields)), root)
+    target = checked_config(with_algorithm(config, dict(fields)), root)
     flags = as_flags(yaml_texts(fields))
     found = output_of("show", target, "--json", *flags)
     if not isinstance(found, dict):
@@ -483,6 +485,35 @@ def yaml_texts(fields: Mapping[str, Any]) -> dict[str, str]:
         name: value if isinstance(value, str) and parse_value(value) == value else json.dumps(value)
         for name, value in fields.items()
     }
+
+
+def checked_config(config: str, root: Path) -> str:
+    """What gsolve takes for a config that a client named. ConfigError if that could be a module:
+    `module:Env-v0` imports it, and so does the search for what a lone `module` registers."""
+    target = config_named(config, root)
+    if target != config.strip():
+        return target  # the config of a run
+    head, _, tail = target.rpartition(":") if ":" in target else (target, "", "")
+    if "/" in head and algo_in_name(tail) is None:
+        head = head.rpartition("/")[2]  # Gymnax/module:Class
+    if re.fullmatch(r"[^\W\d]\w*(\.\w+)*", head):
+        known = {word for entry in find_configs() for word in (entry.name, entry.env_id)}
+        known |= {word.partition(":")[0] for word in known}
+        if head.lower() not in {word.lower() for word in known}:
+            raise ConfigError(
+                f"{config!r} is no config, and {head} may be a module: code is not imported over "
+                "MCP. list_configs has what can be trained"
+            )
+    return target
+
+
+def checked_ranges(search: Mapping[str, str]) -> None:
+    """ConfigError if a range of a search is none, or names code among its values."""
+    for name, text in search.items():
+        param = read_param(f"{name}={text}")
+        if isinstance(param.distribution, Choice):
+            for value in param.distribution.values:
+                checked_overrides({param.name: value}, Path())
 
 
 def checked_overrides(overrides: Mapping[str, Any], root: Path) -> Answer:

@@ -50,7 +50,7 @@ from gymnasium_solver.serve.questions import (
     Runs,
     Whole,
 )
-from gymnasium_solver.serve.trainings import as_flags, config_named
+from gymnasium_solver.serve.trainings import as_flags
 
 SHOWN = 12
 MOST_PANELS = 9
@@ -349,7 +349,7 @@ def play(
     elif keep or episode:
         raise RunError("episodes of random actions are not kept: they belong to no run")
     else:
-        wanted["config"] = config_named(target, desk.root)
+        wanted["config"] = allowed.checked_config(target, desk.root)
     argv = [sys.executable, "-m", "gymnasium_solver.serve.mcp.play_process", json.dumps(wanted)]
     has_ended, lines = desk.commands.answer(argv, "play", wait_s)
     if not has_ended:

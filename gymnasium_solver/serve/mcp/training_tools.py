@@ -106,6 +106,7 @@ def _start(
     desk: AgentDesk, config: str, fields: Fields, name: str, flags: Sequence[str]
 ) -> tuple[Run, list[str]]:
     config = allowed.with_algorithm(config, fields)
+    allowed.checked_config(config, desk.root)
     fields, notes, cost = allowed.budgeted(desk, [config], fields)
     with desk.slots():
         limit_s = desk.time_limit(1)
@@ -320,11 +321,12 @@ def start_experiment(
     for key, value in search.items():
         if not re.fullmatch(r"[A-Za-z_][\w.]*", key) or len(value) > 300 or "/" in value:
             raise BadRequest(f"search: {key[:40]}={value[:40]!r} is not a range of a field")
+    allowed.checked_ranges(search)
     fields = allowed.checked_overrides(overrides, desk.root)
     if max_env_steps:
         fields["max_env_steps"] = max_env_steps
     configs = [allowed.with_algorithm(config, fields) for config in configs]
-    targets = [trainings.config_named(config, desk.root) for config in configs]
+    targets = [allowed.checked_config(config, desk.root) for config in configs]
     made = trainings.new_name(configs[0], name)
     folder = sweeps_root(desk.root) if search else desk.root / experiment.FOLDER
     if (folder / made).exists():

@@ -10,26 +10,35 @@ import json
 import sys
 from typing import Any
 
-from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.errors import GsolveError, TrustError
 
 
 def main() -> int:
     replies = sys.stdout
     sys.stdout = sys.stderr  # whatever a plugin prints must not become a reply
     for line in sys.stdin:
-        try:
-            request = json.loads(line)
-            reply = answer(request["target"], request.get("fields") or {})
-        except GsolveError as error:
-            reply = {"ok": False, "error": str(error)}
-        except Exception as error:  # a plugin may raise anything
-            reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
-        replies.write(json.dumps({"id": request.get("id"), "done": reply}, default=str) + "\n")
+        request = json.loads(line)
+        reply = {"id": request.get("id"), "done": reply_to(request)}
+        replies.write(json.dumps(reply, default=str) + "\n")
         replies.flush()
     return 0
 
 
-def answer(target: str, fields: dict[str, str]) -> dict[str, Any]:
+def reply_to(request: dict[str, Any]) -> dict[str, Any]:
+    """What `answer` returns, or what is wrong."""
+    try:
+        return answer(
+            request["target"], request.get("fields") or {}, bool(request.get("trust", False))
+        )
+    except TrustError as error:
+        return {"ok": False, "error": str(error), "needs_trust": True}
+    except GsolveError as error:
+        return {"ok": False, "error": str(error)}
+    except Exception as error:  # a plugin may raise anything
+        return {"ok": False, "error": f"{type(error).__name__}: {error}"}
+
+
+def answer(target: str, fields: dict[str, str], trust: bool) -> dict[str, Any]:
     """The config with these changes: every field with its value, documentation and kind."""
     from gymnasium_solver.config.field_groups import field_groups
     from gymnasium_solver.config.load import config_dict
@@ -37,7 +46,7 @@ def answer(target: str, fields: dict[str, str]) -> dict[str, Any]:
     from gymnasium_solver.training.prepare import changed_from_shipped, load_config
 
     overrides = {name: parse_value(text) for name, text in fields.items()}
-    config = load_config(target, overrides=overrides)
+    config = load_config(target, overrides=overrides, trust=trust)
     schema = type(config).model_json_schema()["properties"]
     values = config_dict(config)
     defaults = {

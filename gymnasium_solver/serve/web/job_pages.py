@@ -39,15 +39,19 @@ def configs(web: Web, q: str = "") -> Answer:
     return {"configs": [{n: printable(getattr(e, n)) for n in names} for e in found]}
 
 
-async def check_config(web: Web, config: str, fields: Fields = NO_FIELDS) -> Answer:
+async def check_config(
+    web: Web, config: str, fields: Fields = NO_FIELDS, trust: bool = False
+) -> Answer:
     """Every field of a config with the values typed so far, or what is wrong with them."""
     trainings.as_flags(fields)
     target = await run_in_threadpool(trainings.config_named, config, web.root)
-    return await web.config_helper.ask({"target": target, "fields": fields})
+    return await web.config_helper.ask({"target": target, "fields": fields, "trust": trust})
 
 
-def start(web: Web, config: str, fields: Fields = NO_FIELDS, name: str = "") -> Answer:
-    job = web.begin(lambda: trainings.start(web.root, config, name, fields))
+def start(
+    web: Web, config: str, fields: Fields = NO_FIELDS, name: str = "", trust: bool = False
+) -> Answer:
+    job = web.begin(lambda: trainings.start(web.root, config, name, fields, trust=trust))
     return {"job": as_json(job), "run": job.folder.name}
 
 
@@ -56,8 +60,8 @@ def stop_run(web: Web, run: OneRun) -> Answer:
     return {"stopped": True}
 
 
-def resume_run(web: Web, run: OneRun, fields: Fields = NO_FIELDS) -> Answer:
-    return {"job": as_json(web.begin(lambda: trainings.resume(run, fields)))}
+def resume_run(web: Web, run: OneRun, fields: Fields = NO_FIELDS, trust: bool = False) -> Answer:
+    return {"job": as_json(web.begin(lambda: trainings.resume(run, fields, trust=trust)))}
 
 
 def _existing(name: str, ref: str, asked: Mapping[str, Any]) -> str:
@@ -77,8 +81,9 @@ def evaluate(
     run: OneRun,
     checkpoint: Checkpoint = "@best",
     episodes: Annotated[int, Whole(1, 100_000)] = 100,
+    trust: bool = False,
 ) -> Answer:
-    return _in_background(web, run, "eval", checkpoint, episodes)
+    return _in_background(web, run, "eval", checkpoint, episodes, trust)
 
 
 def record(
@@ -86,14 +91,19 @@ def record(
     run: OneRun,
     checkpoint: Checkpoint = "@best",
     episodes: Annotated[int, Whole(1, 16)] = 1,
+    trust: bool = False,
 ) -> Answer:
-    return _in_background(web, run, "video", checkpoint, episodes)
+    return _in_background(web, run, "video", checkpoint, episodes, trust)
 
 
-def _in_background(web: Web, run: Run, verb: str, checkpoint: str, episodes: int) -> Answer:
+def _in_background(
+    web: Web, run: Run, verb: str, checkpoint: str, episodes: int, trust: bool
+) -> Answer:
     root = run.path.parent
+    flags = trainings.trust_flags(str(run.config_path), trust)
     folder = root / JOBS / f"{verb}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     words = [verb, f"{run.id}/{checkpoint}", "--episodes", str(episodes), "--runs-dir", str(root)]
+    words += flags
     return {"job": as_json(web.begin(lambda: local.start(local.gsolve(*words), folder)))}
 
 

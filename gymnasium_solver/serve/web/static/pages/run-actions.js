@@ -1,6 +1,6 @@
 // Stop, resume, evaluate, record: jobs on the server's machine.
 import { html, useState } from "../vendor/ui.js";
-import { apiUrl, canWrite, post } from "../lib/api.js";
+import { apiUrl, canWrite, postTrusted } from "../lib/api.js";
 import { Dialog, attempt, toast } from "../lib/parts.js";
 import { href } from "../lib/router.js";
 import { JobConsole } from "../lib/job.js";
@@ -8,7 +8,7 @@ import { JobConsole } from "../lib/job.js";
 export function Actions({ id, detail, run, reload }) {
   const [dialog, setDialog] = useState(null);
   const [job, setJob] = useState(null);
-  const call = (action, body = {}) => attempt(() => post(`runs/${encodeURIComponent(id)}/${action}`, body));
+  const call = (action, body = {}) => attempt(() => postTrusted(`runs/${encodeURIComponent(id)}/${action}`, body));
   const stop = async () => { if (await call("stop")) { toast("It saves and stops."); reload(); } };
   const resume = async (fields) => { const got = await call("resume", { fields }); if (got) { setDialog(null); setJob(got.job); reload(); } };
   const start = async (action, body) => { const got = await call(action, body); if (got) { setDialog(null); setJob(got.job); } };

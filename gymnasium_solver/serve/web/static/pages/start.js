@@ -37,32 +37,33 @@ function Form({ target, query }) {
   const [typed, setTyped] = useState(() => Object.fromEntries([...query].filter(([k]) => k.startsWith("f.")).map(([k, v]) => [k.slice(2), v])));
   const [name, setName] = useState("");
   const [text, setText] = useState("");
+  const [trust, setTrust] = useState(false);
   const [onlyMain, setOnlyMain] = useState(true);
   const newest = useRef(0);
   const hasBase = useRef(false);
   const check = useMemo(() => throttled(async (fields) => {
     const mine = ++newest.current;
     let got;
-    try { got = await post("config", { config: target, fields }); } catch (error) { got = { ok: false, error: error.message }; }
+    try { got = await post("config", { config: target, fields, trust }); } catch (error) { got = { ok: false, error: error.message }; }
     if (mine !== newest.current) return;
     if (!got.ok && !hasBase.current && Object.keys(fields).length) {
-      try { const plain = await post("config", { config: target, fields: {} }); if (plain.ok) { hasBase.current = true; setBase(plain); } } catch { /* told below */ }
+      try { const plain = await post("config", { config: target, fields: {}, trust }); if (plain.ok) { hasBase.current = true; setBase(plain); } } catch { /* told below */ }
     }
-    if (got.ok) { hasBase.current = true; setBase(got); setChecked({ errors: {}, other: "", pending: false }); } else setChecked({ ...parse(got.error, Object.keys(fields)), pending: false });
-  }, 300), [target]);
+    if (got.ok) { hasBase.current = true; setBase(got); setChecked({ errors: {}, other: "", pending: false }); } else setChecked({ ...parse(got.error, Object.keys(fields)), needsTrust: got.needs_trust, pending: false });
+  }, 300), [target, trust]);
   useEffect(() => {
     setChecked((old) => ({ ...old, pending: true }));
     setQuery({ ...Object.fromEntries([...query].filter(([k]) => k.startsWith("f.")).map(([k]) => [k, ""])), ...Object.fromEntries(Object.entries(typed).map(([k, v]) => [`f.${k}`, v])) });
     check(typed);
-  }, [JSON.stringify(typed)]);
+  }, [JSON.stringify(typed), trust]);
   const set = (field, v) => setTyped((old) => { const next = { ...old }; if (v === null) delete next[field]; else next[field] = v; return next; });
   const isWrong = Object.keys(checked.errors).length > 0 || checked.other;
   const submit = (event) => {
     event.preventDefault();
-    attempt(() => post("start", { config: target, fields: typed, name: name.trim() })).then((got) => { if (got) go("start", { job: got.job.id }); });
+    attempt(() => post("start", { config: target, fields: typed, name: name.trim(), trust })).then((got) => { if (got) go("start", { job: got.job.id }); });
   };
   const command = ["gsolve train", target, ...Object.entries(typed).map(([k, v]) => `--${k.replaceAll("_", "-")} ${/[\s{}[\]*]/.test(v) ? `"${v}"` : v}`)].join(" ");
-  if (!base) return html`<section class="empty"><h1>${target}</h1>${checked.pending ? html`<p>Reading the config; the first one takes a few seconds.</p>` : html`<p class="bad" role="alert">${checked.other || Object.values(checked.errors).join(" ")}</p><p><a href=${href("start")}>Choose another</a></p>`}</section>`;
+  if (!base) return html`<section class="empty"><h1>${target}</h1>${checked.pending ? html`<p>Reading the config; the first one takes a few seconds.</p>` : html`<p class="bad" role="alert">${checked.other || Object.values(checked.errors).join(" ")}</p>${checked.needsTrust && html`<p><button class="danger" onClick=${() => setTrust(true)}>Import it</button></p>`}<p><a href=${href("start")}>Choose another</a></p>`}</section>`;
   const words = text.trim().toLowerCase();
   return html`<form class="start-form" onSubmit=${submit}>
     <header class="start-head panel"><div class="row"><h1>${target}</h1><span class="grow"></span><input value=${name} placeholder="name of the run (optional)" aria-label="Name of the run" onInput=${(e) => setName(e.target.value)} /><button class="primary" disabled=${isWrong || checked.pending}>Start training</button></div>
