@@ -106,6 +106,19 @@ class Studio:
         with limited_threads(pick_threads(scene.found.config)):
             return _Recording(scene, ask, should_stop).play(on_start)
 
+    def worst_seed(self, ask: Ask, n: int) -> int:
+        """The seed of `n`, from that of `ask` on, whose episode has the lowest return."""
+        scene = self.scene(ask)
+        hidden = dataclasses.replace(scene, stage=dataclasses.replace(scene.stage, draws=False))
+        player = hidden.player(ask.seed, ask.greedy)
+        first, found = player.seed, []
+        with limited_threads(pick_threads(scene.found.config)):
+            for seed in ((first + i) % 2**31 for i in range(n)):
+                player.restart(seed)
+                *_, last = player.episode(ask.most_steps)
+                found.append((last.episode_return, seed))
+        return min(found)[1]
+
     def close(self) -> None:
         for scene in self._scenes.values():
             scene.stage.close()

@@ -5,9 +5,10 @@ server.
 
 Each line on stdin is a job: {"id": 1, "op": "play", "run": ..., "checkpoint": ..., "seed": ...} or
 {"id": 2, "op": "saliency", "run": ..., "episode": ..., "t": ...}; {"op": "stop", "id": 1} ends one.
-Each line on stdout is {"id": 1, "started": {...}}, {"id": 1, "done": {...}} or {"id": 1, "error":
-text, "kind": class of the error}. Jobs run one after another. It ends with its stdin. Whatever an
-environment prints goes to stderr.
+Each line on stdout is {"id": 1, "phase": text}, {"id": 1, "started": {...}}, {"id": 1, "done":
+{...}} or {"id": 1, "error": text, "kind": class of the error}. With "worst_of": n, a play records
+the one of n episodes that has the lowest return. Jobs run one after another. It ends with its
+stdin. Whatever an environment prints goes to stderr.
 """
 
 import base64
@@ -75,7 +76,7 @@ class Worker:
     def _do(self, job: Job) -> dict[str, Any]:
         if job.get("op") == "play":
             episode = self.studio.play(
-                ask_of(job),
+                self._prepared(job),
                 on_start=lambda one: self._tell(job, started=_brief(one)),
                 should_stop=lambda: job.get("id") in self.stopped,
             )
@@ -83,6 +84,17 @@ class Worker:
         if job.get("op") == "saliency":
             return self._saliency(job)
         raise ConfigError(f"unknown job {job.get('op')!r}")
+
+    def _prepared(self, job: Job) -> Ask:
+        """What to play, with the agent and the environment open."""
+        ask = ask_of(job)
+        self._tell(job, phase="loading the agent and building the environment")
+        self.studio.scene(ask)
+        if (n := int(job.get("worst_of") or 1)) > 1:
+            self._tell(job, phase=f"playing {n} episodes to find the worst")
+            ask = replace(ask, seed=self.studio.worst_seed(ask, n))
+        self._tell(job, phase="drawing the first frame")
+        return ask
 
     def _saliency(self, job: Job) -> dict[str, Any]:
         run = resolve_run(str(job["run"]), self.root, allow_paths=False)

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.runs.alerts.alert import Alert, alert_from_event, records
+from gymnasium_solver.runs.alerts.alert import (
+    Alert,
+    advised_changes,
+    alert_from_event,
+    records,
+)
 from gymnasium_solver.runs.alerts.history import RunSettings
 from gymnasium_solver.runs.alerts.judge import Judge, judge_rows
 from tests.runs.alert_rows import CONFIG, META, healthy_row, sac_row
@@ -75,3 +80,22 @@ def test_events_with_anything_in_them(seed: int) -> None:
 def test_muted_names_that_are_no_list() -> None:
     for junk in JUNK:
         Judge(RunSettings({"mute_alerts": junk}, {}))
+
+
+def test_advice_becomes_changes_of_fields() -> None:
+    config = {"policy_lr": 50.0, "target_kl": None, "n_epochs": 4, "normalize_reward": False}
+    config |= {"normalize_obs": None}
+    advice = "gsolve train A:ppo --policy-lr 0.003; or target_kl: 0.02, or fewer n_epochs"
+    assert advised_changes(advice, config) == [{"policy_lr": "0.003"}, {"target_kl": "0.02"}]
+    both = "lower policy_lr, or normalize_obs: rolling and normalize_reward: true; nosuch: 3"
+    changes = {"normalize_obs": "rolling", "normalize_reward": "true"}
+    assert advised_changes(both, config) == [changes]
+    flag = "gsolve train A:ppo --normalize-reward; or --policy-lr LOWER, or target_kl: none"
+    assert advised_changes(flag, config) == [{"normalize_reward": "true"}]
+
+
+def test_advice_never_exceeds_the_shipped_learning_rate() -> None:
+    meta = dict(META) | {"changed": {"policy_lr": [{"start": 0.003, "end": 0.0}, 50.0]}}
+    history = Judge(RunSettings(dict(CONFIG) | {"policy_lr": 50.0}, meta)).history
+    history.peak_lr = 50.0
+    assert history.lower_lr.endswith(" --policy-lr 0.003")

@@ -77,8 +77,14 @@ def test_the_frame_is_the_step_that_was_asked_for(page: Any, site: Site) -> None
         slider.fill(str(t))
         expect(frame).to_have_attribute("data-step", str(t))
         assert shown(frame) == t
-    panel = page.locator("section[aria-label='Observation'] .ep-bar output").first
-    expect(panel).to_have_text("65")  # the first component is the count
+    panel = page.locator("section[aria-label='Observation'] .ep-bar")
+    expect(panel.locator("output").first).to_have_text("65")  # the first component is the count
+    tracks = panel.locator(".ep-track").evaluate_all("all => all.map((e) => e.clientWidth)")
+    assert len(set(tracks)) == 1  # bars of one list have one length
+    worst = page.locator(".ep-notable-list button").first
+    worst.click()
+    expect(frame).to_have_attribute("data-step", worst.locator("b").inner_text())
+    slider.fill("65")
     expect(page.locator(".ep-chart-canvas").first).to_have_attribute("data-step", "65")
     # Fast scrubbing ends at the last step asked for.
     page.evaluate(
@@ -150,12 +156,12 @@ def test_playing_streams_into_the_page(page: Any, site: Site) -> None:
 
 
 def both_are_complete(page: Any) -> None:
-    """Two episodes are shown, and all of their steps have arrived."""
+    """Two episodes are shown on one clock, and all of their steps have arrived."""
     expect(page.locator("canvas.ep-frame")).to_have_count(2, timeout=20_000)
-    sliders = page.get_by_role("slider", name="Step")
-    expect(sliders).to_have_count(2)
-    for slider in sliders.all():
-        expect(slider).to_have_attribute("max", str(LENGTH), timeout=20_000)
+    slider = page.get_by_role("slider", name="Step")
+    expect(slider).to_have_count(1)
+    expect(slider).to_have_attribute("max", str(LENGTH), timeout=20_000)
+    expect(page.locator(".ep-facts")).to_have_attribute("data-status", "done", timeout=20_000)
 
 
 def test_a_branch_is_shown_beside_its_parent(page: Any, site: Site) -> None:
@@ -165,14 +171,24 @@ def test_a_branch_is_shown_beside_its_parent(page: Any, site: Site) -> None:
     page.keyboard.press(str(2 - taken))  # the other one of two actions
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("step 40")
-    dialog.get_by_role("button", name="Branch").click()
-    difference = page.locator(".in-difference")
-    expect(difference).to_have_attribute("data-step", "40", timeout=60_000)
+    pause = site.run.path.parents[1] / "pause"
+    pause.touch()
+    try:
+        dialog.get_by_role("button", name="Branch").click()
+        difference = page.locator(".in-difference")
+        # Known before it is played so far.
+        expect(difference).to_have_attribute("data-step", "40", timeout=60_000)
+        expect(difference).to_contain_text("A leaves B at step 40")
+        expect(difference).not_to_contain_text("No difference")
+    finally:
+        pause.unlink()
     both_are_complete(page)
     page.keyboard.press("End")
     for frame in page.locator("canvas.ep-frame").all():
         expect(frame).to_have_attribute("data-step", str(LENGTH))  # one clock
         assert shown(frame) == LENGTH
+    reward = page.locator("figure.ep-chart", has_text="Reward").first
+    expect(reward.locator("canvas")).to_have_attribute("data-lines", "2")  # of both episodes
     difference.get_by_role("button", name="Go there").click()
     for frame in page.locator("canvas.ep-frame").all():
         expect(frame).to_have_attribute("data-step", "40")
@@ -203,7 +219,7 @@ def test_saliency_and_the_table(page: Any, site: Site) -> None:
     page.locator(".ep-lines .ep-tr[data-step='9']").click()
     expect(page.locator("canvas.ep-frame")).to_have_attribute("data-step", "9")
     with page.expect_download() as download:
-        page.get_by_role("link", name="CSV").click()
+        page.get_by_role("link", name="CSV", exact=True).click()
     text = Path(download.value.path()).read_text()
     assert text.count("\n") == LENGTH + 2
 

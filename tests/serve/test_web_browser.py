@@ -260,7 +260,7 @@ def test_groups_of_seeds_with_a_verdict(open_page: Open, runs: Path) -> None:
     page = open_page(f"compare?runs={ids}")
     expect(page.locator(".compare-page")).to_have_attribute("data-groups", "2")
     expect(page.get_by_role("figure")).to_have_attribute("data-lines", str(8 + 2))
-    expect(page.get_by_text("better with probability 1.00")).to_be_visible()
+    expect(page.get_by_text("better by 18")).to_be_visible()
     for kind in ("PNG", "SVG", "CSV"):
         with page.expect_download() as saved:
             page.get_by_role("button", name=kind, exact=True).click()
@@ -433,7 +433,7 @@ def test_a_report_opens_from_the_disk_without_requests(
     page.on("request", lambda request: asked.append(request.url))
     page.goto(path.as_uri())
     expect(page.get_by_role("heading", name="8 runs")).to_be_visible()
-    expect(page.get_by_text("better with probability 1.00")).to_be_visible()
+    expect(page.get_by_text("better by 18")).to_be_visible()
     assert page.locator("svg polyline").count() >= 8
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     page.close()

@@ -3,6 +3,7 @@
 `Alert` is one raising or ending, as logged in events.jsonl; `AlertRecord` sums up all of one rule.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
@@ -87,3 +88,24 @@ def records(alerts: Iterable[Alert]) -> list[AlertRecord]:
             metric=alert.metric,
         )
     return sorted(found.values(), key=lambda record: not record.is_active)
+
+
+_OR = re.compile(r"[;,]? or |;")
+_FLAG = re.compile(r"--([a-z][a-z-]*)(?: ([^\s;,-][^\s;,]*|-\d[^\s;,]*))?")
+_FIELD = re.compile(r"\b([a-z][a-z_]*): ([\w.+-]*\w)")
+
+
+def advised_changes(advice: str, config: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The changes of fields that an advice names, one mapping for each of its alternatives; only
+    fields that the config has, with another value than its own."""
+    found: list[dict[str, str]] = []
+    for part in _OR.split(advice):
+        flags = [(n.replace("-", "_"), value or "true") for n, value in _FLAG.findall(part)]
+        change = {
+            name: value
+            for name, value in [*flags, *_FIELD.findall(part)]
+            if name in config and not value.isupper() and value != str(config[name]).lower()
+        }
+        if change and change not in found:
+            found.append(change)
+    return found

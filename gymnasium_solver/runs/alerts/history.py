@@ -40,6 +40,14 @@ class RunSettings:
         """A field that is a plain number; None for anything else, such as a schedule."""
         return _number(self.config.get(name))
 
+    def shipped_number(self, name: str) -> float | None:
+        """What the shipped config has for a field that this run changed, of a schedule its start;
+        None if it was not changed."""
+        changed = self.meta.get("changed")
+        pair = changed.get(name) if isinstance(changed, Mapping) else None
+        shipped = pair[0] if isinstance(pair, list) and pair else None
+        return _number(shipped.get("start") if isinstance(shipped, Mapping) else shipped)
+
     @cached_property
     def target(self) -> float | None:
         """The return that counts as good: the threshold, or the spec's reference return."""
@@ -283,10 +291,14 @@ class History:
 
     @property
     def lower_lr(self) -> str:
-        """The further the policy moved, the lower the learning rate to try."""
+        """The further the policy moved, the lower the learning rate to try; never above that of the
+        shipped config."""
         factor = 3 if self.peak_kl < 0.5 else 10 if self.peak_kl < 5 else 100
         rate = self.value(LR) or self.peak_lr
-        return f"{self.again} --policy-lr {f'{rate / factor:.1g}' if rate else 'LOWER'}"
+        if not rate:
+            return f"{self.again} --policy-lr LOWER"
+        shipped = self.settings.shipped_number("policy_lr") or rate
+        return f"{self.again} --policy-lr {min(rate / factor, shipped):.1g}"
 
     @property
     def higher_lr(self) -> str:

@@ -19,7 +19,7 @@ from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
 from gymnasium_solver.runs.curves import choose_names, write_csv
 from gymnasium_solver.runs.episodes import get_episode
 from gymnasium_solver.runs.manage import read_labels
-from gymnasium_solver.runs.metrics import canonical
+from gymnasium_solver.runs.metrics import canonical, describe
 from gymnasium_solver.runs.query import get_config, get_details, get_rows
 from gymnasium_solver.runs.report import run_page
 from gymnasium_solver.runs.run import Run
@@ -30,6 +30,7 @@ from gymnasium_solver.serve.web.handling import Web, attachment
 
 MOST_LINES = 400
 MOST_EPISODES = 4
+MOST_BREAKS = 20
 REPEATS = 1_000
 LEFT_OUT = "-"
 LONGEST_NAME = 80
@@ -73,7 +74,16 @@ def _line(
         return None
     at, values = table.series(found, x)
     drawn = _drawn(at, values, smoothed(values, weight), points)
-    return {"run": table.run.id, "metric": found, "n": len(at)} | drawn
+    bad = [] if describe(found).may_be_null else _breaks(at, values)
+    return {"run": table.run.id, "metric": found, "n": len(at), "bad": bad} | drawn
+
+
+def _breaks(at: np.ndarray, values: np.ndarray) -> list[float | None]:
+    """Where values become NaN or infinite, which files hold as null; if they are still so at the
+    end, the last entry says since when."""
+    missing = np.isnan(values)
+    starts = missing & ~np.append(False, missing[:-1])
+    return numbers(at[starts][-MOST_BREAKS:])
 
 
 def _drawn(at: np.ndarray, values: np.ndarray, smooth: np.ndarray, points: int) -> Answer:

@@ -7,7 +7,8 @@
 
 It starts with the first question and ends after `idle_s` without one. Questions and answers are
 lines of JSON: {"id": 1, ...} is answered by {"id": 1, "done": {...}} or {"id": 1, "error": text,
-"kind": class of the error}, perhaps after {"id": 1, "started": {...}}, which is an answer too. If
+"kind": class of the error}, perhaps after {"id": 1, "started": {...}}, which is an answer too, and
+after any number of {"id": 1, "phase": text}, which say what it is doing. If
 the process dies, the questions that it had not begun to answer go to another one; a question that
 ends two processes fails with a HelperError.
 """
@@ -52,6 +53,8 @@ class Helper:
         """Questions without an answer yet, not even that they have started."""
         self._started: dict[int, dict[str, Any]] = {}
         """Questions that are being worked on, with what was told about them."""
+        self.phase = ""
+        """What is being done before the first answer, in words."""
         self._said: deque[str] = deque(maxlen=20)
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,6 +118,7 @@ class Helper:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SDL_VIDEODRIVER": "dummy"},
         )
         self._said.clear()
+        self.phase = "starting Python and torch"
         for work in (self._listen(self.process), self._overhear(self.process)):
             task = asyncio.create_task(work)
             self._tasks.add(task)
@@ -148,6 +152,9 @@ class Helper:
 
     def _hear(self, told: dict[str, Any]) -> None:
         number = told.get("id")
+        self.phase = str(told.get("phase", ""))
+        if "phase" in told:
+            return
         answer = self._waiting.pop(number, None) if isinstance(number, int) else None
         if answer is not None and not answer.done():
             if "error" in told:

@@ -6,6 +6,7 @@ imports neither torch nor an environment; a helper process plays.
 
 import io
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from starlette.responses import Response
@@ -21,6 +22,7 @@ from gymnasium_solver.runs.episodes import (
     worst_first,
 )
 from gymnasium_solver.runs.query import get_run
+from gymnasium_solver.runs.run import Run
 from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Whole
 from gymnasium_solver.serve.web.episode_file import episode_page
 from gymnasium_solver.serve.web.handling import Web, answer, attachment
@@ -29,6 +31,20 @@ FOREVER = {"cache-control": "private, max-age=31536000, immutable"}
 # Images are compressed already; naming an encoding keeps the gzip middleware away.
 AS_IT_IS = {"content-encoding": "identity"}
 BYTES = "application/octet-stream"
+MOST_RUNS = 100
+MOST_TRIED = 100
+INDEX = (
+    "id",
+    "name",
+    "env_id",
+    "status",
+    "solved",
+    "stop_reason",
+    "seed",
+    "created_at",
+    "env_steps",
+    "best_score",
+)
 BRIEF = ("env_id", "env_steps", "seed", "greedy", "created_at", "parent", "why", "max_steps")
 
 
@@ -54,7 +70,29 @@ def episodes(web: Web, run: OneRun) -> Answer:
         | one.result
         for one in worst_first(list_episodes(run))
     ]
-    return {"run": run.id, "episodes": found, "checkpoints": get_run(run).checkpoints}
+    summary = get_run(run)
+    told = {"run": run.id, "name": summary.name, "status": summary.status, "episodes": found}
+    return told | {"checkpoints": summary.checkpoints}
+
+
+def inspected(web: Web) -> Answer:
+    """The newest runs with a checkpoint, each with its newest recorded episode."""
+    rows = []
+    for summary in web.store.runs(3600.0):
+        if not summary.checkpoints:
+            continue
+        known = list_episodes(Run(Path(summary.path)))
+        newest = max(known, key=lambda one: str(one.facts.get("created_at")), default=None)
+        rows.append(
+            {name: getattr(summary, name) for name in INDEX}
+            | {"test": summary.test and summary.test["mean"], "n_episodes": len(known)}
+            | {"episode": None if newest is None else newest.id}
+            | {"n_frames": 0 if newest is None else newest.n_frames("render")}
+            | {"return": None if newest is None else newest.total}
+        )
+        if len(rows) == MOST_RUNS:
+            break
+    return {"runs": rows}
 
 
 def episode_facts(web: Web, run: OneRun, episode: OneEpisode) -> Answer:
@@ -145,12 +183,19 @@ async def play(
     greedy: bool | None = None,
     max_steps: Annotated[int | None, Whole(1, 50_000)] = None,
     branch: Annotated[Any | None, _branch] = None,
+    worst_of: Annotated[int, Whole(1, MOST_TRIED)] = 1,
     trust: bool = False,
 ) -> Response:
-    """Play an episode: answered as soon as it can be read, while it goes on being played."""
+    """Play an episode: answered as soon as it can be read, while it goes on being played. With
+    `worst_of` that of so many seeds, from `seed` on, which has the lowest return."""
     job = {"op": "play", "run": run.id, "checkpoint": checkpoint, "seed": seed, "greedy": greedy}
-    job |= {"max_steps": max_steps, "branch": branch, "trust": trust}
+    job |= {"max_steps": max_steps, "branch": branch, "trust": trust, "worst_of": worst_of}
     return answer(await web.player.ask(job), 202)
+
+
+def player(web: Web) -> Answer:
+    """What the process that plays is doing before the first answer, in words."""
+    return {"phase": web.player.phase}
 
 
 async def saliency(
@@ -178,6 +223,8 @@ def delete(web: Web, run: OneRun, episode: OneEpisode) -> Answer:
 _ALL = "/api/runs/{run}/episodes"
 _ONE = _ALL + "/{episode}"
 QUESTIONS = {
+    "GET /api/inspect": inspected,
+    "GET /api/player": player,
     f"GET {_ALL}": episodes,
     f"POST {_ALL}": play,
     f"GET {_ONE}": episode_facts,

@@ -174,7 +174,7 @@ export class Chart {
     draw.lineTo(this.x(t), this.canvas.clientHeight - PAD.bottom);
     draw.stroke();
     this.canvas.dataset.step = String(t);
-    for (const line of this.shown) line.number.textContent = number(line.values[t]);
+    for (const line of this.shown) line.number.textContent = t < line.values.length ? number(line.values[t]) : "–";
   }
 
   destroy() { this.observer.disconnect(); }
@@ -183,11 +183,12 @@ export class Chart {
 /** A picture of a matrix [steps, width] with a cursor: the memory of a recurrent agent. */
 export class HeatStrip {
   constructor(title, data, name, onSeek) {
-    Object.assign(this, { data, name, t: 0 });
+    Object.assign(this, { data, name, t: 0, n: 1 });
     this.canvas = h("canvas", { class: "ep-heat-canvas", role: "img", "aria-label": `${title} over the steps` });
-    this.element = h("figure", { class: "ep-chart" }, h("figcaption", {}, h("b", {}, title)), this.canvas);
+    this.cursor = h("i", { class: "ep-heat-cursor" });
+    this.element = h("figure", { class: "ep-chart" }, h("figcaption", {}, h("b", {}, title)), h("div", { class: "ep-heat" }, this.canvas, this.cursor));
     this.canvas.addEventListener("pointerdown", (event) => {
-      onSeek(Math.round((event.offsetX / this.canvas.clientWidth) * this.data.last));
+      onSeek(Math.floor((event.offsetX / Math.max(1, this.canvas.clientWidth)) * this.n));
     });
   }
 
@@ -205,20 +206,17 @@ export class HeatStrip {
       for (let c = 0; c < 3; c++) image.data[at + c] = 245 * (1 - part) + end[c] * part;
       image.data[at + 3] = 255;
     }
-    this.image = image;
+    this.n = n;
     this.canvas.width = n;
     this.canvas.height = width;
     this.canvas.dataset.width = String(width);
+    this.canvas.getContext("2d").putImageData(image, 0, 0);
     this.setStep(this.t);
   }
 
   setStep(t) {
     this.t = t;
-    if (!this.image) return;
-    const draw = this.canvas.getContext("2d");
-    draw.putImageData(this.image, 0, 0);
-    draw.fillStyle = "rgb(0 0 0 / 70%)";
-    draw.fillRect(t, 0, Math.max(1, this.image.width / 400), this.image.height);
+    this.cursor.style.left = `${(100 * (Math.min(t, this.n - 1) + 0.5)) / this.n}%`;
   }
 
   destroy() {}

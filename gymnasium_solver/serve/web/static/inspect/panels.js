@@ -4,6 +4,8 @@ import { text } from "./data.js";
 import { h } from "./charts.js";
 
 const MOST_ROWS = 128;
+const MOST_NOTABLE = 100;
+const GOAL = /^(achieved|desired)_goal(.*)$/;
 
 /** A row: name, a track with a bar and a mark, a number. */
 function makeRow(name, onClick) {
@@ -161,14 +163,23 @@ export class ObsPanel {
     else if (this.kind === "why") this.choose(this.data.has("obs") ? "obs" : "seen");
   }
 
+  /** [lowest, highest] of a component, known or in this episode; of a goal wanted and reached one range. */
+  rangeOf(i) {
+    const features = this.kind === "obs" ? this.data.facts.features : [];
+    const own = this.data.range(this.kind, i);
+    const goal = GOAL.exec(features[i]?.name ?? "");
+    const twin = goal ? features.findIndex((other, k) => k !== i && GOAL.exec(other.name ?? "")?.[2] === goal[2]) : -1;
+    const other = twin < 0 ? own : this.data.range(this.kind, twin);
+    return [features[i]?.low ?? Math.min(own[0], other[0]), features[i]?.high ?? Math.max(own[1], other[1])];
+  }
+
   show(t) {
     this.t = t;
     if (this.kind === "why") { this.showWhy(); return; }
     this.rows.forEach((row, i) => {
       const value = this.data.at(this.kind, t, i);
       const feature = this.kind === "obs" ? this.data.facts.features[i] ?? {} : {};
-      const own = this.data.range(this.kind, i);
-      const [low, high] = [feature.low ?? own[0], feature.high ?? own[1]];
+      const [low, high] = this.rangeOf(i);
       const share = (value - low) / (high - low || 1);
       const zero = low < 0 && high > 0 ? -low / (high - low) : 0;
       fill(row.bar, zero, share);
@@ -186,6 +197,37 @@ export class ObsPanel {
       row.mark.hidden = true;
       row.number.textContent = text(value);
     });
+  }
+}
+
+/** The steps worth a look, worst first: what went furthest below what the critic expected. */
+export class NotableList {
+  constructor(data, onSeek) {
+    Object.assign(this, { data, onSeek });
+    this.count = h("span", { class: "quiet" });
+    this.list = h("ol", { class: "ep-notable-list", tabindex: "0", "aria-label": "Notable steps, worst first" });
+    this.element = h("section", { class: "ep-panel ep-notable", "aria-label": "Notable steps" },
+      h("div", { class: "row" }, h("h3", {}, "Notable steps"), this.count), this.list);
+  }
+
+  /** Below zero: worse than expected. */
+  surprise(step) {
+    const known = ["td_error", "reward"].map((name) => this.data.at(name, step)).find(Number.isFinite);
+    return known ?? 0;
+  }
+
+  update() {
+    const found = [...this.data.notable].sort((a, b) => this.surprise(a.step) - this.surprise(b.step) || a.step - b.step);
+    const isLong = found.length > MOST_NOTABLE;
+    this.count.textContent = !this.data.isDone ? "known when it has ended" : found.length ? `${isLong ? `the worst ${MOST_NOTABLE} of ` : ""}${found.length}, worst first` : "none";
+    this.buttons = new Map(found.slice(0, MOST_NOTABLE).map(({ step, why }) => [step, h("button", { type: "button", onclick: () => this.onSeek(step) }, h("b", {}, String(step)), h("span", {}, why.join(", ")))]));
+    this.list.replaceChildren(...[...this.buttons.values()].map((button) => h("li", {}, button)));
+  }
+
+  show(t) {
+    this.shown?.removeAttribute("aria-current");
+    this.shown = this.buttons?.get(t);
+    this.shown?.setAttribute("aria-current", "step");
   }
 }
 

@@ -7,6 +7,9 @@ const POLL_MS = 250;
 const base = (run, episode = "") => `runs/${encodeURIComponent(run)}/episodes${episode ? `/${encodeURIComponent(episode)}` : ""}`;
 const bytes = async (path, params) => (await getResponse(path, params)).arrayBuffer();
 
+export const listInspected = () => get("inspect");
+/** What the player is doing before the first frame, in words; "" when it is ready. */
+export const playerPhase = async () => (await get("player")).phase;
 export const listEpisodes = (run) => get(base(run));
 export const playEpisode = (run, wanted) => post(base(run), wanted);
 export const stopEpisode = (run, episode) => post(`${base(run, episode)}/stop`);

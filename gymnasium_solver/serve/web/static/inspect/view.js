@@ -1,32 +1,46 @@
-// One episode on the screen: frame, decision, observation, charts, table, and its clock.
+// One episode on the screen: frame, decision, observation, notable steps, charts, table, and its clock.
 //
 //   const view = new EpisodeView(root, data, frames, { onStep(t), onAction(value) });
 //   view.setStep(12); view.play(); view.refresh(); view.destroy();
+//
+// Two episodes have one clock and the same charts: view.setCompanion(other), where `other` was made with
+// {isGuest: true} and shows only its frame, decision and observation.
 import { text } from "./data.js";
 import { Chart, HeatStrip, h } from "./charts.js";
-import { ActionPanel, ObsPanel, StepTable, factTable, layerTable } from "./panels.js";
+import { ActionPanel, NotableList, ObsPanel, StepTable, factTable, layerTable } from "./panels.js";
 
 export const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8, 16];
 
 export class EpisodeView {
   constructor(root, data, frames, options = {}) {
-    Object.assign(this, { root, data, frames, options, t: 0, speed: 1, isPlaying: false, marks: [] });
+    Object.assign(this, { root, data, frames, options, t: 0, speed: 1, isPlaying: false, marks: [], companion: null });
     this.view = frames.has("render") ? "render" : frames.has("net") ? "net" : "text";
     this.why = null;
     // By hand; a step of the address that was not there yet is then no longer wanted.
     this.seek = (t) => { this.isMoved = true; this.pause(); this.setStep(t); };
     this.actions = new ActionPanel(data, options.onAction);
     this.obs = new ObsPanel(data);
+    this.notable = new NotableList(data, this.seek);
     this.table = new StepTable(data, this.seek);
-    this.charts = this.makeCharts();
+    this.charts = options.isGuest ? [] : this.makeCharts();
     root.classList.add("ep");
-    root.replaceChildren(
-      this.makeClock(),
-      h("div", { class: "ep-top" }, this.makeStage(), h("div", { class: "ep-side" }, this.actions.element, this.obs.element)),
-      h("div", { class: "ep-charts" }, ...this.charts.map((chart) => chart.element)),
-      this.makeTable(), ...this.makeAbout(),
-    );
+    const clock = this.makeClock();
+    const top = h("div", { class: "ep-top" }, this.makeStage(), h("div", { class: "ep-side" }, this.actions.element, this.obs.element), options.isGuest ? null : this.notable.element);
+    const below = h("div", { class: "ep-charts" }, ...this.charts.map((chart) => chart.element));
+    root.replaceChildren(...(options.isGuest ? [top] : [clock, top, below]), h("div", { class: "ep-more" }, this.makeTable(), ...this.makeAbout()));
     this.showSpeed();
+    this.refresh();
+  }
+
+  /** The last step of the clock: of the longer one of two episodes. */
+  get end() { return Math.max(this.data.last, this.companion?.data.last ?? 0); }
+
+  /** The state shown: the clock, or the last one if the episode is over before. */
+  get own() { return Math.min(this.t, this.data.last); }
+
+  /** Another episode in the same charts, on the same clock; null: none. */
+  setCompanion(other) {
+    this.companion = other;
     this.refresh();
   }
 
@@ -62,7 +76,7 @@ export class EpisodeView {
     return h("div", { class: "ep-clock ep-panel" },
       h("div", { class: "row" },
         button("|◀", "First step (Home)", () => this.seek(0)), button("‹", "Back one step (←)", () => this.seek(this.t - 1)), this.playButton,
-        button("›", "Forward one step (→)", () => this.seek(this.t + 1)), button("▶|", "Last step (End)", () => this.seek(this.data.last)),
+        button("›", "Forward one step (→)", () => this.seek(this.t + 1)), button("▶|", "Last step (End)", () => this.seek(this.end)),
         button("‹ notable", "Previous notable step (,)", () => this.jump(-1)), button("notable ›", "Next notable step (.)", () => this.jump(1)),
         this.place, this.facts, h("span", { class: "grow" }),
         button("–", "Slower ([)", () => this.changeSpeed(-1)), this.speedText, button("+", "Faster (])", () => this.changeSpeed(1))),
@@ -71,25 +85,32 @@ export class EpisodeView {
 
   makeCharts() {
     const { data } = this;
-    const line = (name, label, colour, more = {}) => ({ label, values: data.series(name), colour, ...more });
-    const value = () => [line("value", "value", "--c0"), line("return_to_go", "return to go", "--c1", { dash: [5, 3] })];
-    const reward = () => [line("reward", "reward", "--c2", { steps: true }),
-      ...Object.keys(data.parts).slice(0, 5).map((name, i) => line(name, name, `--c${[3, 4, 5, 6, 7][i]}`, { dash: [2, 2] }))];
-    const advantage = () => [line("advantage", "advantage", "--c0"), line("td_error", "TD error", "--c1", { dash: [5, 3] })];
-    const entropy = () => [line("entropy", "entropy", "--c3")];
-    const total = () => [line("return", "return so far", "--c2")];
-    const charts = [["Value and return to go", value], ["Reward", reward], ["Advantage and TD error", advantage], ["Return so far", total]];
-    if (data.has("entropy") && data.series("entropy").some(Number.isFinite)) charts.push(["Entropy", entropy]);
-    const made = charts.map(([title, lines]) => new Chart(title, lines, this.seek));
+    const parts = () => Object.keys(data.parts).slice(0, 5).map((name, i) => [name, name, `--c${[3, 4, 5, 6, 7][i]}`, { dash: [2, 2] }]);
+    const charts = [
+      ["Value and return to go", () => [["value", "value", "--c0"], ["return_to_go", "return to go", "--c1", { dash: [5, 3] }]]],
+      ["Reward", () => [["reward", "reward", "--c2", { steps: true }], ...parts()]],
+      ["Advantage and TD error", () => [["advantage", "advantage", "--c0"], ["td_error", "TD error", "--c1", { dash: [5, 3] }]]],
+      ["Return so far", () => [["return", "return so far", "--c2"]]],
+    ];
+    if (data.has("entropy") && data.series("entropy").some(Number.isFinite)) charts.push(["Entropy", () => [["entropy", "entropy", "--c3"]]]);
+    const made = charts.map(([title, columns]) => new Chart(title, () => this.linesOf(columns()), this.seek));
     for (const name of data.columns.keys()) {
       if (name.startsWith("carry ")) made.push(new HeatStrip(`Memory (${name.slice(6)}): units by step`, data, name, this.seek));
     }
     return made;
   }
 
+  /** Lines of columns [name, label, colour, more]. Of two episodes the colour tells which one it is. */
+  linesOf(columns) {
+    const other = this.companion?.data;
+    const of = (data, [name, label, colour, more]) => ({ label, values: data.series(name), colour, ...more });
+    if (!other) return columns.map((column) => of(this.data, column));
+    return [[this.data, "A", "--c0"], [other, "B", "--c1"]].flatMap(([data, letter, colour]) => columns.map(([name, label, , more]) => of(data, [name, `${letter} ${label}`, colour, more])));
+  }
+
   makeTable() {
     const details = h("details", { class: "ep-panel ep-steps" }, h("summary", {}, "Steps as a table"), ...(this.options.tableTools ? [this.options.tableTools] : []), this.table.element);
-    details.addEventListener("toggle", () => { if (details.open) { this.table.update(); this.table.show(this.t, true); } });
+    details.addEventListener("toggle", () => { if (details.open) { this.table.update(); this.table.show(this.own, true); } });
     this.details = details;
     return details;
   }
@@ -105,10 +126,11 @@ export class EpisodeView {
 
   /** After rows, frames or facts were added. */
   refresh() {
-    this.slider.max = String(this.data.last);
-    for (const chart of this.charts) chart.update(this.data.n, this.marks);
+    this.slider.max = String(this.end);
+    for (const chart of this.charts) chart.update(this.end + 1, this.marks);
     this.drawTicks();
     this.showFacts();
+    this.notable.update();
     if (this.details.open) this.table.update();
     this.setStep(this.t);
   }
@@ -120,31 +142,36 @@ export class EpisodeView {
   }
 
   drawTicks() {
-    const last = Math.max(1, this.data.last);
+    const last = Math.max(1, this.end);
     const tick = (t, title, kind) => { const mark = h("i", { title, class: kind }); mark.style.left = `${(100 * t) / last}%`; return mark; };
     this.ticks.replaceChildren(...this.data.notable.map(({ step, why }) => tick(step, `${step}: ${why.join(", ")}`, "notable")),
       ...this.marks.map((mark) => tick(mark.t, mark.label, "mark")));
   }
 
   showFacts() {
-    const { facts } = this.data;
-    const result = facts.result ?? {};
-    const words = facts.status === "running" ? "being played …" : result.ended ?? facts.status;
-    this.facts.replaceChildren(h("span", { class: "chip" }, words), result.return === undefined ? "" : ` return ${text(result.return)}`);
-    this.facts.dataset.status = facts.status;
+    const told = ({ facts }, letter) => {
+      const result = facts.result ?? {};
+      const words = facts.status === "running" ? "being played …" : result.ended ?? facts.status;
+      return [letter, h("span", { class: "chip" }, words), result.return === undefined ? "" : ` return ${text(result.return)} `];
+    };
+    const other = this.companion?.data;
+    this.facts.replaceChildren(...(other ? [...told(this.data, "A "), ...told(other, "B ")] : told(this.data, "")));
+    this.facts.dataset.status = this.isDone ? this.data.facts.status : "running";
   }
 
   setStep(t) {
-    this.t = Math.max(0, Math.min(this.data.last, Math.round(t)));
+    this.t = Math.max(0, Math.min(this.end, Math.round(t)));
+    const { own } = this;
     this.slider.value = String(this.t);
-    this.root.dataset.step = String(this.t);
-    this.place.textContent = `step ${this.t} of ${this.data.last}`;
+    this.root.dataset.step = String(own);
+    this.place.textContent = `step ${this.t} of ${this.end}`;
     this.slider.setAttribute("aria-valuetext", `step ${this.t}`);
     this.clearWhy();
-    this.actions.show(this.t);
-    this.obs.show(this.t);
+    this.actions.show(own);
+    this.obs.show(own);
+    this.notable.show(own);
     for (const chart of this.charts) chart.setStep(this.t);
-    if (this.details.open) this.table.show(this.t, true);
+    if (this.details.open) this.table.show(own, true);
     this.drawFrame();
     this.options.onStep?.(this.t);
   }
@@ -158,7 +185,7 @@ export class EpisodeView {
   }
 
   async drawFrame() {
-    const [t, view] = [this.t, this.view];
+    const [t, view] = [this.own, this.view];
     this.canvas.hidden = view === "text";
     this.pre.hidden = view !== "text";
     this.tiles.hidden = view !== "net";
@@ -167,7 +194,7 @@ export class EpisodeView {
     if (!bitmap) {
       try { bitmap = await this.frames.bitmap(view, t); } catch (error) { this.whyText.textContent = error.message; return; }
     }
-    if (this.t !== t || this.view !== view) return;  // a newer step was asked for meanwhile
+    if (this.own !== t || this.view !== view) return;  // a newer step was asked for meanwhile
     if (bitmap) this.paint(bitmap, t);
     else if (view === "net") this.whyText.textContent = "no decision in the last state, so the network was not asked";
     for (let ahead = 1; ahead <= 3; ahead++) {
@@ -200,15 +227,15 @@ export class EpisodeView {
 
   /** A map or contributions from the worker, for the step shown. */
   async showWhy(why) {
-    if (why.step !== this.t) return;
+    if (why.step !== this.own) return;
     this.why = why;
     this.whyText.textContent = `${why.method}: ${why.what} = ${text(why.number)}`;
     if (why.contributions) { this.obs.setWhy(why); return; }
     const bytes = Uint8Array.from(atob(why.png), (c) => c.charCodeAt(0));
     const bitmap = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
-    if (why.step !== this.t) return;
+    if (why.step !== this.own) return;
     this.setViewQuietly("net");
-    this.paint(bitmap, this.t);
+    this.paint(bitmap, this.own);
     this.canvas.dataset.why = why.method;
   }
 
@@ -228,11 +255,13 @@ export class EpisodeView {
 
   // --- the clock
 
+  get isDone() { return this.data.isDone && (this.companion?.data.isDone ?? true); }
+
   toggle() { if (this.isPlaying) this.pause(); else this.play(); }
 
   play() {
     if (this.isPlaying) return;
-    if (this.t >= this.data.last && this.data.isDone) this.setStep(0);
+    if (this.t >= this.end && this.isDone) this.setStep(0);
     this.isPlaying = true;
     this.playButton.textContent = "❚❚";
     this.playButton.setAttribute("aria-label", "Pause (space)");
@@ -245,9 +274,9 @@ export class EpisodeView {
       const whole = Math.floor(due);
       if (whole >= 1) {
         due -= whole;
-        const next = Math.min(this.data.last, this.t + whole);
+        const next = Math.min(this.end, this.t + whole);
         if (next !== this.t) this.setStep(next);
-        else if (this.data.isDone) { this.pause(); return; }
+        else if (this.isDone) { this.pause(); return; }
       }
       requestAnimationFrame(tick);
     };
@@ -289,7 +318,7 @@ export function clockKeys(view) {
     ArrowRight: (event) => view().seek(view().t + (event.shiftKey ? 10 : 1)),
     ArrowLeft: (event) => view().seek(view().t - (event.shiftKey ? 10 : 1)),
     Home: () => view().seek(0),
-    End: () => view().seek(view().data.last),
+    End: () => view().seek(view().end),
     "[": () => view().changeSpeed(-1),
     "]": () => view().changeSpeed(1),
     ",": () => view().jump(-1),

@@ -25,7 +25,7 @@ export function svgOf(u, lines, { title, xLabel, level }) {
     `<rect width="100%" height="100%" fill="${cssVar("--panel")}"/><text x="12" y="20" font-size="13" font-weight="600" fill="${cssVar("--text")}">${escape(title)}</text>`,
     `<clipPath id="box"><rect x="${box.l}" y="${box.t}" width="${box.w}" height="${box.h}"/></clipPath>`];
   const grid = cssVar("--grid"), quiet = cssVar("--quiet");
-  (u.axes[0]._splits ?? []).forEach((v) => { if (v !== null && v >= u.scales.x.min && v <= u.scales.x.max) out.push(`<line x1="${px(v)}" x2="${px(v)}" y1="${box.t}" y2="${box.t + box.h}" stroke="${grid}"/><text x="${px(v)}" y="${box.t + box.h + 15}" text-anchor="middle" fill="${quiet}">${escape(short(v))}</text>`); });
+  (u.axes[0]._splits ?? []).forEach((v) => { if (v !== null && v >= u.scales.x.min && v <= u.scales.x.max) out.push(`<line x1="${px(v)}" x2="${px(v)}" y1="${box.t}" y2="${box.t + box.h}" stroke="${grid}"/><text x="${px(v)}" y="${box.t + box.h + 15}" text-anchor="${px(v) > width - 24 ? "end" : "middle"}" fill="${quiet}">${escape(short(v))}</text>`); });
   (u.axes[1]._splits ?? []).forEach((v) => { if (v !== null && v >= u.scales.y.min && v <= u.scales.y.max) out.push(`<line x1="${box.l}" x2="${box.l + box.w}" y1="${py(v)}" y2="${py(v)}" stroke="${grid}"/><text x="${box.l - 6}" y="${py(v) + 4}" text-anchor="end" fill="${quiet}">${escape(valueText(v))}</text>`); });
   out.push(`<text x="${box.l + box.w / 2}" y="${box.t + box.h + 30}" text-anchor="middle" fill="${quiet}">${escape(xLabel)}</text><g clip-path="url(#box)">`);
   if (level !== null && level !== undefined) out.push(`<line x1="${box.l}" x2="${box.l + box.w}" y1="${py(level)}" y2="${py(level)}" stroke="${quiet}" stroke-dasharray="6 4"/>`);

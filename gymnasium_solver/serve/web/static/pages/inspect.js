@@ -1,13 +1,14 @@
 // The inspector: pick, play, scrub, branch and compare episodes of a run. The episode itself is drawn
 // by inspect/view.js; this page has the pickers, the strip of episodes and the dialogs.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
-import { apiUrl, canWrite, get } from "../lib/api.js";
-import { count, value } from "../lib/format.js";
-import { Dialog, Select, attempt, helpOpen, pageKeys, toast } from "../lib/parts.js";
+import { apiUrl, canWrite } from "../lib/api.js";
+import { ago, count, value } from "../lib/format.js";
+import { Dialog, Select, Status, attempt, helpOpen, pageKeys, throttled, toast } from "../lib/parts.js";
+import { Menu } from "../lib/menu.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { h } from "../inspect/charts.js";
 import { EpisodeView, bindKeys, clockKeys } from "../inspect/view.js";
-import { askWhy, csvUrl, deleteEpisode, difference, followEpisode, frameUrl, listEpisodes, openEpisode, pageUrl, playEpisode, stopEpisode } from "../inspect/remote.js";
+import { askWhy, csvUrl, deleteEpisode, difference, followEpisode, frameUrl, listEpisodes, listInspected, openEpisode, pageUrl, playEpisode, playerPhase, stopEpisode } from "../inspect/remote.js";
 
 const METHODS = ["gradcam", "gradcam++", "xgradcam", "layercam", "hirescam", "scorecam", "eigencam", "gradient", "occlusion"];
 const KEYS = [
@@ -25,26 +26,26 @@ export default function Inspect({ params, query }) {
 function PickRun() {
   const [runs, setRuns] = useState(null);
   const [failed, setFailed] = useState("");
-  useEffect(() => { get("runs").then((found) => setRuns(rowsOf(found)), (error) => setFailed(error.message)); }, []);
+  const [text, setText] = useState("");
+  useEffect(() => { listInspected().then((found) => setRuns(found.runs), (error) => setFailed(error.message)); }, []);
   if (failed) return html`<section class="empty" role="alert"><p>${failed}</p></section>`;
   if (!runs) return html`<p class="boot">Loading…</p>`;
-  if (!runs.length) return html`<section class="empty"><h1>Inspect</h1><p>There are no runs yet. <code>gsolve train CartPole-v1:ppo</code> makes one.</p></section>`;
-  return html`<section class="panel in-pick"><header><h1>Inspect a run</h1></header><ul class="body">
-    ${runs.slice(0, 100).map((run) => html`<li key=${run.id}><a href=${href(`/inspect/${encodeURIComponent(run.id)}`)}>${run.id}</a> <span class="quiet">${run.env_id ?? ""}</span></li>`)}
-  </ul></section>`;
-}
-
-/** Rows of the runs' table, whether they come as objects or as columns. */
-function rowsOf(found) {
-  const rows = found.rows ?? found.runs ?? [];
-  if (!Array.isArray(found.columns)) return rows;
-  return rows.map((row) => (Array.isArray(row) ? Object.fromEntries(found.columns.map((name, i) => [name.name ?? name, row[i]])) : row));
+  if (!runs.length) return html`<section class="empty"><h1>Inspect</h1><p>No run has a checkpoint yet. <code>gsolve train CartPole-v1:ppo</code> makes one.</p></section>`;
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  const shown = runs.filter((run) => words.every((word) => `${run.name} ${run.id} ${run.status}`.toLowerCase().includes(word)));
+  return html`<section class="panel in-pick"><header><h1>Inspect a run</h1><span class="quiet">${runs.length === 100 ? "the newest 100 with a checkpoint" : ""}</span><span class="grow"></span><input type="search" value=${text} placeholder="Search" aria-label="Search the runs" onInput=${(e) => setText(e.target.value)} /></header>
+    <div class="body scroll" tabindex="0"><table><thead><tr><th><span class="visually-hidden">frame</span></th><th>run</th><th>status</th><th class="num">test</th><th class="num">best validation</th><th class="num">env steps</th><th class="num">episodes</th><th class="num">started</th></tr></thead>
+      <tbody>${shown.map((run) => html`<tr key=${run.id}><td class="in-thumb">${run.n_frames > 0 ? html`<img src=${frameUrl(run.id, run.episode, Math.floor((run.n_frames - 1) / 2))} alt="" loading="lazy" />` : html`<span class="in-noframe"></span>`}</td>
+        <td><a href=${href(`/inspect/${encodeURIComponent(run.id)}`)}>${run.name}</a><br /><span class="quiet mono">${run.id}</span></td><td><${Status} run=${run} /></td><td class="num">${value(run.test)}</td><td class="num">${value(run.best_score)}</td><td class="num">${count(run.env_steps)}</td>
+        <td class="num" title=${run.return === null ? "" : `newest: ${value(run.return)}`}>${run.n_episodes || "–"}</td><td class="num quiet" title=${run.created_at}>${ago(run.created_at)}</td></tr>`)}</tbody></table>
+    ${shown.length === 0 && html`<p class="quiet">No run matches.</p>`}</div></section>`;
 }
 
 function Inspector({ run, query }) {
   const [list, setList] = useState(null);
   const [failed, setFailed] = useState("");
   const [dialog, setDialog] = useState(null);
+  const [phase, setPhase] = useState("");
   const views = useRef({});
   const episode = query.get("episode");
   const other = query.get("with");
@@ -53,6 +54,7 @@ function Inspector({ run, query }) {
   useEffect(() => {
     reload().then((found) => {
       const wanted = query.get("checkpoint");
+      if (query.get("worst")) return;
       const one = found?.episodes.find((each) => !wanted || String(each.env_steps) === wanted);
       if (!episode && one) setQuery({ episode: one.id });
     });
@@ -62,6 +64,8 @@ function Inspector({ run, query }) {
   /** Play an episode and show it; asks first where the run names code of a stranger. */
   async function play(wanted, { compare = false } = {}) {
     const { branch } = wanted;
+    setPhase("starting");
+    const timer = setInterval(() => playerPhase().then((told) => setPhase(told || "starting"), () => {}), 400);
     try {
       const { episode: id } = await playEpisode(run, wanted);
       setDialog(null);
@@ -74,22 +78,33 @@ function Inspector({ run, query }) {
       if (error.status === 409) setDialog({ kind: "trust", text: error.message, again: () => play({ ...wanted, trust: true }, { compare }) });
       else toast(error.message, "bad");
       return false;
+    } finally {
+      clearInterval(timer);
+      setPhase("");
     }
   }
+  // An evaluation that leads here names its checkpoint and seed: the worst of some episodes is played.
+  useEffect(() => {
+    const n = Number(query.get("worst"));
+    if (!list || !n || !canWrite()) return;
+    const [checkpoint, seed, greedy] = ["checkpoint", "seed", "greedy"].map((name) => query.get(name));
+    setQuery({ worst: "", seed: "", greedy: "", checkpoint: "", episode: "" });
+    play({ ...(checkpoint ? { checkpoint } : {}), seed: seed ? Number(seed) : "test", greedy: greedy ? greedy === "1" : null, worst_of: n });
+  }, [list !== null]);
 
   if (failed) return html`<section class="empty" role="alert"><h1>Inspect</h1><p>${failed}</p><a href=${href("/inspect")}>Pick a run</a></section>`;
   if (!list) return html`<p class="boot">Loading…</p>`;
   const onDone = () => { reload(); };
+  const letters = other ? ["A", "B"] : ["", ""];
+  const one = (slot, id, letter) => html`<${One} key=${`${slot} ${id}`} slot=${slot} letter=${letter} run=${run} list=${list} id=${id} views=${views} query=${query} setDialog=${setDialog} onDone=${onDone} />`;
   return html`
-    <div class="in-head"><h1><a href=${href(`/runs/${encodeURIComponent(run)}`)}>${list.run}</a></h1><span class="grow"></span>
+    <div class="in-head"><h1><a href=${href(`/runs/${encodeURIComponent(run)}`)}>${list.name}</a></h1><span class="quiet mono in-id">${list.run}</span><span class="grow"></span>
       ${canWrite() && html`<${PlayForm} list=${list} play=${play} wanted=${query.get("checkpoint")} />`}</div>
     <${Strip} list=${list} run=${run} episode=${episode} other=${other} onDone=${onDone} />
-    ${!episode && html`<section class="empty"><h2>No episodes yet</h2><p>Play one with the form above, or with <code>gsolve inspect ${list.run}</code>.</p></section>`}
+    ${phase && html`<p class="in-phase" role="status"><span class="status running"><i>●</i></span>${phase}…</p>`}
+    ${!episode && !phase && html`<section class="empty"><h2>No episodes yet</h2><p>Play one with the form above, or with <code>gsolve inspect ${list.run}</code>.</p></section>`}
     ${other && html`<${Difference} run=${run} a=${episode} b=${other} views=${views} />`}
-    ${episode && html`<div class=${`in-views ${other ? "two" : ""}`}>
-      <${One} key=${`a ${episode}`} slot="a" run=${run} id=${episode} views=${views} query=${query} setDialog=${setDialog} onDone=${onDone} />
-      ${other && html`<${One} key=${`b ${other}`} slot="b" run=${run} id=${other} views=${views} query=${query} setDialog=${setDialog} onDone=${onDone} />`}
-    </div>`}
+    ${episode && html`<div class=${`in-views ${other ? "two" : ""}`}>${one("a", episode, letters[0])}${other && one("b", other, letters[1])}</div>`}
     ${dialog?.kind === "trust" && html`<${TrustDialog} dialog=${dialog} onClose=${() => setDialog(null)} />`}
     ${dialog?.kind === "branch" && html`<${BranchDialog} dialog=${dialog} list=${list} play=${play} onClose=${() => setDialog(null)} />`}
     ${dialog?.kind === "compare" && html`<${CompareDialog} dialog=${dialog} list=${list} play=${play} onClose=${() => setDialog(null)} />`}`;
@@ -119,30 +134,34 @@ function useKeysOf(views, list, setDialog) {
 
 // --- one episode
 
-function One({ slot, run, id, views, query, setDialog, onDone }) {
+function One({ slot, letter, run, list, id, views, query, setDialog, onDone }) {
   const root = useRef(null);
   const [failed, setFailed] = useState("");
   useEffect(() => {
     let view = null;
     let unfollow = () => {};
     let isGone = false;
+    const told = (name) => root.current?.dispatchEvent(new CustomEvent(name, { bubbles: true }));
     openEpisode(run, id).then(({ data, frames }) => {
       if (isGone) return;
       view = makeView(root.current, { run, id, slot, data, frames, views, setDialog });
       views.current = { ...views.current, [slot]: view };
+      const { a, b } = views.current;
+      if (a && b) a.setCompanion(b);
       const wanted = Number(query.get("t"));
-      const twin = slot === "b" ? views.current.a : null;  // whose clock counts
-      if (twin || wanted) view.setStep(twin ? twin.t : wanted);
+      if (slot === "b" ? a : wanted) view.setStep(slot === "b" ? a.t : wanted);
       if (slot === "a" && query.get("play") && !matchMedia("(prefers-reduced-motion: reduce)").matches) view.play();
-      root.current.dispatchEvent(new CustomEvent("episode-open", { bubbles: true }));
+      told("episode-open");
       unfollow = followEpisode(run, id, data, (facts) => {
+        const clock = views.current.a;
         view.refresh();
-        const due = twin ? twin.t : wanted;
-        if (due && view.t < due && !view.isPlaying && !view.isMoved) view.setStep(due);
+        if (clock && clock !== view) { clock.refresh(); view.setStep(clock.t); }
+        if (slot === "a" && wanted && view.t < wanted && !view.isPlaying && !view.isMoved) view.setStep(wanted);
+        told("episode-grew");
         if (facts.status !== "running") {
           if (facts.why) toast(facts.why, "bad");
           onDone();
-          root.current?.dispatchEvent(new CustomEvent("episode-open", { bubbles: true }));
+          told("episode-open");
         }
       });
     }, (error) => setFailed(error.message));
@@ -151,23 +170,33 @@ function One({ slot, run, id, views, query, setDialog, onDone }) {
       unfollow();
       view?.destroy();
       if (views.current[slot] === view) views.current = { ...views.current, [slot]: null };
+      if (slot === "b") views.current.a?.setCompanion(null);
     };
   }, [run, id]);
   return html`<section class="in-one" aria-label=${`Episode ${id}`}>
-    <${Title} id=${id} run=${run} slot=${slot} views=${views} setDialog=${setDialog} onDone=${onDone} />
+    <${Title} id=${id} letter=${letter} facts=${list.episodes.find((each) => each.id === id)} run=${run} slot=${slot} views=${views} setDialog=${setDialog} onDone=${onDone} />
     ${failed && html`<p class="bad" role="alert">${failed}</p>`}
     <div ref=${root}></div></section>`;
 }
 
-function Title({ id, run, slot, views, setDialog, onDone }) {
+/** "checkpoint 10,128, seed 7, greedy actions": what an id says, in words. */
+function titleOf(facts) {
+  if (!facts) return "";
+  const branch = facts.parent ? `, branch at step ${facts.parent.step}` : "";
+  return `checkpoint ${count(facts.env_steps)}, seed ${facts.seed}, ${facts.greedy ? "greedy" : "sampled"} actions${branch}`;
+}
+
+function Title({ id, letter, facts, run, slot, views, setDialog, onDone }) {
   const remove = () => attempt(async () => { await deleteEpisode(run, id); setQuery(slot === "a" ? { episode: "", with: "" } : { with: "" }); onDone(); }, "Episode deleted");
-  return html`<div class="row in-title"><h2 class="mono">${id}</h2><span class="grow"></span>
+  return html`<div class="row in-title">${letter && html`<span class=${`in-letter ${slot}`}>${letter}</span>`}<h2 title=${id}>${titleOf(facts) || id}</h2><span class="grow"></span>
     ${slot === "a" && canWrite() && html`<button type="button" onClick=${() => setDialog({ kind: "branch", view: views.current.a, action: null })} title="Branch from this step (b)">Branch</button>
     <button type="button" onClick=${() => setDialog({ kind: "compare", view: views.current.a })} title="Compare with another checkpoint (c)">Compare</button>`}
     ${slot === "b" && html`<button type="button" onClick=${() => setQuery({ with: "" })}>Close</button>`}
-    <a class="button" href=${pageUrl(run, id)} download title="One file that plays without a server">HTML</a>
-    <a class="button" href=${apiUrl("report.html", { runs: [run], episodes: [id] })} download=${`${run}.html`} title="The report of the run with this episode in it">Report</a>
-    ${canWrite() && html`<button type="button" class="danger" onClick=${remove}>Delete</button>`}</div>`;
+    <${Menu} label="More" title="Save or delete this episode">
+      <a href=${pageUrl(run, id)} download title="One file that plays without a server">Save as HTML</a>
+      <a href=${csvUrl(run, id)} download=${`${id}.csv`}>Save as CSV</a>
+      <a href=${apiUrl("report.html", { runs: [run], episodes: [id] })} download=${`${run}.html`} title="The report of the run with this episode in it">Report with this episode</a>
+      ${canWrite() && html`<button type="button" class="danger" onClick=${remove}>Delete the episode</button>`}<//></div>`;
 }
 
 /** The view with its tools: saliency, CSV, and the clock that is locked to the other view. */
@@ -181,12 +210,10 @@ function makeView(root, { run, id, slot, data, frames, views, setDialog }) {
   let shownBefore = "";
   let timer = 0;
   const view = new EpisodeView(root, data, frames, {
-    tools, tableTools: csv,
+    tools, tableTools: csv, isGuest: slot === "b",
     onAction: canWrite() ? (action) => setDialog({ kind: "branch", view, action }) : null,
     onStep: (t) => {
-      if (views.current[slot]?.root !== root) return;  // being made: it must not move the other one
-      const twin = views.current[slot === "a" ? "b" : "a"];
-      if (twin && twin.t !== t && twin.t !== Math.min(t, twin.data.last)) twin.setStep(t);
+      if (slot === "a" && views.current.a?.root === root) views.current.b?.setStep(t);  // one clock
       clearTimeout(timer);
       timer = setTimeout(() => {
         if (slot === "a") history.replaceState(null, "", withStep(t));
@@ -195,7 +222,7 @@ function makeView(root, { run, id, slot, data, frames, views, setDialog }) {
     },
   });
   async function ask(trust = false) {
-    const { t } = view;
+    const t = view.own;
     if (t >= data.last) { view.whyText.textContent = "no decision in the last state"; return; }
     if (!view.why) view.whyText.textContent = "computing …";
     try {
@@ -285,7 +312,7 @@ function PlayForm({ list, play, wanted }) {
 function BranchDialog({ dialog, list, play, onClose }) {
   const { view } = dialog;
   const { facts } = view.data;
-  const at = Math.min(view.t, Math.max(0, view.data.last - (view.data.isDone ? 1 : 0)));
+  const at = Math.min(view.own, Math.max(0, view.data.last - (view.data.isDone ? 1 : 0)));
   const [checkpoint, setCheckpoint] = useState(String(facts.env_steps));
   const [action, setAction] = useState(dialog.action === null ? "" : String(dialog.action));
   const [busy, setBusy] = useState(false);
@@ -341,24 +368,43 @@ function TrustDialog({ dialog, onClose }) {
     <button type="button" class="danger" onClick=${() => { onClose(); dialog.again(); }}>Import it</button></div><//>`;
 }
 
-/** The first step at which two episodes differ, marked in both. */
+/** The first step at which two episodes differ, marked in the charts; asked again while either grows. */
 function Difference({ run, a, b, views }) {
   const [found, setFound] = useState(null);
   useEffect(() => {
     let isGone = false;
     const look = () => difference(run, a, b).then((one) => {
       if (isGone) return;
-      setFound(one);
-      const marks = one.step === null ? [] : [{ t: one.step, colour: "--alert", label: `first difference: ${one.what}` }];
-      for (const view of [views.current.a, views.current.b]) view?.setMarks(marks);
+      const [first, second] = [views.current.a?.data, views.current.b?.data];
+      const isOver = Boolean(first?.isDone && second?.isDone);
+      setFound({ ...one, isOver, upTo: Math.min(first?.last ?? 0, second?.last ?? 0), branch: branchOf(first, second) });
+      views.current.a?.setMarks(one.step === null ? [] : [{ t: one.step, colour: "--alert", label: `first difference: ${one.what}` }]);
     }, () => {});
+    const again = throttled(look, 1000);
     look();
     addEventListener("episode-open", look);
-    return () => { isGone = true; removeEventListener("episode-open", look); views.current.a?.setMarks([]); };
+    addEventListener("episode-grew", again);
+    return () => { isGone = true; removeEventListener("episode-open", look); removeEventListener("episode-grew", again); views.current.a?.setMarks([]); };
   }, [run, a, b]);
   if (!found) return null;
-  const text = !found.same_start ? "The episodes begin differently: another environment or seed."
-    : found.step === null ? "No difference as far as both go." : `First difference at step ${found.step}: another ${found.what}.`;
-  return html`<p class="in-difference" role="status" data-step=${found.step}>${text}
-    ${found.step !== null && html` <button type="button" onClick=${() => views.current.a?.seek(found.step)}>Go there</button>`}</p>`;
+  const step = found.step ?? found.branch?.step ?? null;
+  const text = !found.same_start && found.upTo > 0 ? "The episodes begin differently: another environment or seed."
+    : found.step !== null ? `First difference at step ${found.step}: another ${found.what}.`
+      : found.isOver ? "No difference as far as both go." : `No difference up to step ${found.upTo}; still playing.`;
+  return html`<p class="in-difference" role="status" data-step=${step}>${found.branch ? `${found.branch.text} ` : ""}${found.step === null && found.branch?.isOther ? "" : text}
+    ${step !== null && html` <button type="button" onClick=${() => views.current.a?.seek(step)}>Go there</button>`}</p>`;
+}
+
+/** What is known of a branch before it is played: where it leaves the other episode, and how. */
+function branchOf(first, second) {
+  const parent = first?.facts.parent;
+  if (!parent || parent.episode !== second?.facts.id) return null;
+  const { step, action } = parent;
+  if (action === null) return { step: null, isOther: false, text: `A goes on from step ${step} of B with checkpoint ${count(first.facts.env_steps)}.` };
+  const before = second.actionText(step);
+  const names = first.facts.action.names ?? [];
+  const start = first.facts.action.leaves?.[0]?.start ?? 0;
+  const now = first.actionText(step) || (typeof action === "number" ? names[action - start] ?? action : String(action));
+  const isOther = before !== "" && now !== before;
+  return { step: isOther ? step : null, isOther, text: `A leaves B at step ${step}: ${now} instead of ${before || "what B did"}.` };
 }
