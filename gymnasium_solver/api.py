@@ -36,7 +36,7 @@ from gymnasium_solver.runs.checkpoint import LAST
 from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.activity import PREEMPTED, Terminated, sigterm_raises
+from gymnasium_solver.training.activity import PREEMPTED, sigterm_exits
 from gymnasium_solver.training.observer import Callbacks, EvalResult, Observer, OnEpoch, OnEval
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.score import score, score_in
@@ -91,7 +91,7 @@ def train(
     with _environment(env, None, "train()", fields.get("env_kwargs")) as env_id:
         config = _config(named, algo, env_id, fields, fill)
         watched = _watched(shows, config.quiet, on_epoch, on_eval, observers, runs_dir)
-        with _sigterm_exits(), watched as everyone:
+        with sigterm_exits(), watched as everyone:
             run = loop.train(
                 config,
                 runs_root=runs_root(runs_dir),
@@ -127,7 +127,7 @@ def resume(
     kwargs = fields.get("env_kwargs", config.env_kwargs)
     with (
         _environment(env, config, "resume()", kwargs),
-        _sigterm_exits(),
+        sigterm_exits(),
         _watched(shows, config.quiet, on_epoch, on_eval, observers, runs_dir) as everyone,
     ):
         resumed = loop.resume(
@@ -302,16 +302,6 @@ def _environment(
     factory = as_factory(env, where)
     with given_env(factory, own_id or given_id(factory), env_kwargs) as env_id:
         yield env_id
-
-
-@contextmanager
-def _sigterm_exits() -> Iterator[None]:
-    """SIGTERM before the loop or during the final test, where the run is saved already."""
-    with sigterm_raises():
-        try:
-            yield
-        except Terminated:
-            raise SystemExit(PREEMPTED) from None
 
 
 def _unless_terminated(run: Run) -> Run:

@@ -150,9 +150,14 @@ def env_from_config(config: Config, n_envs: int, render_mode: str | None = None)
 
 def eval_env(config: Config, n_envs: int) -> VectorEnv:
     """The env that evaluations play in."""
-    if config.eval_frame_skip is not None:
-        config = config.replace(frame_skip=config.eval_frame_skip)
-    return env_from_config(config, n_envs)
+    return env_from_config(as_evaluated(config), n_envs)
+
+
+def as_evaluated(config: Config) -> Config:
+    """The config of the env that evaluations play in, and that is shown."""
+    if config.eval_frame_skip is None:
+        return config
+    return config.replace(frame_skip=config.eval_frame_skip)
 
 
 def _task_env(config: Config, n_envs: int, render_mode: str | None) -> VectorEnv:

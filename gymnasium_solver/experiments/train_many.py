@@ -24,6 +24,7 @@ from gymnasium_solver.experiments.experiment import FOLDER as EXPERIMENTS
 from gymnasium_solver.experiments.experiment import Experiment, create, default_stacks, load
 from gymnasium_solver.experiments.pool import Backend, Task, check_over
 from gymnasium_solver.runs.run import Run, runs_root
+from gymnasium_solver.training.activity import sigterm_exits
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.compare import Comparison
@@ -132,7 +133,8 @@ def experiment(
     an experiment that was interrupted is continued by the same call. `progress=True` prints a line
     when a run starts or ends. `stack=True` trains the seeds of a config as one program, or as
     `jobs` programs (default: one per CPU with at least four seeds each). Raises RunError if a run
-    fails; the others are finished first.
+    fails; the others are finished first. SIGTERM saves and stops all runs and ends the program with
+    the exit code 75.
     """
     root = runs_root(runs_dir)
     each = [targets] if isinstance(targets, str | Config) else list(targets)
@@ -155,7 +157,9 @@ def experiment(
         print(f"{task.label}: {task.state}{f': {task.reason}' if task.reason else ''}", flush=True)
 
     n_jobs = jobs or made.stacks or min(cpu_count(), len(made.members))
-    check_over(made.run(n_jobs, backend=backend, on_change=tell if progress else None))
+    with sigterm_exits():
+        tasks = made.run(n_jobs, backend=backend, on_change=tell if progress else None)
+    check_over(tasks)
     return ExperimentResult(made)
 
 

@@ -3,8 +3,9 @@
     stage = open_stage(find_target("@last", root), n_envs=1, agent=agent)
     stage.env, stage.fps, stage.note
 
-The engine of training is taken if it can draw, since its episodes are those of an evaluation with
-the same seed. Otherwise it is another engine's environment of the same id; `note` says so.
+The engine of training is taken if it can draw, and actions are repeated as in evaluations: the
+episodes are then those of an evaluation with the same seed. Otherwise it is another engine's
+environment of the same id; `note` says so.
 """
 
 import ctypes
@@ -13,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium
@@ -24,7 +25,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.spec import Spec, read_spec
 from gymnasium_solver.envs.as_gymnasium import Tap, tap_observations
 from gymnasium_solver.envs.engines.gymnasium import GymnasiumEngine
-from gymnasium_solver.envs.make import MODES, env_from_config
+from gymnasium_solver.envs.make import MODES, as_evaluated, env_from_config
 from gymnasium_solver.envs.spec import EnvSpec, family_of, registry_entry
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError, GsolveError, first_line
@@ -104,6 +105,7 @@ def open_stage(
     """`agent`: what will act there. CannotDraw if no engine draws, unless `must_draw` is false.
     `as_text`: prefer Gymnasium's environment where it draws itself as text."""
     trained_on = None if found.run is None else found.run.meta().get("engine")
+    found = replace(found, config=as_evaluated(found.config))
     if as_text:  # not otherwise: looking imports the environment, before MuJoCo's GL is chosen
         twin = env_metadata(twin_id(found.config.env_id))
         with suppress(EnvError):  # where the agent cannot act in it

@@ -33,7 +33,7 @@ from typing import (
 )
 
 from gymnasium_solver.errors import GsolveError, RunError
-from gymnasium_solver.experiments.compare import compare
+from gymnasium_solver.experiments.compare import MARGIN, compare
 from gymnasium_solver.experiments.groups import Group
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.query import RunSummary
@@ -94,16 +94,16 @@ class Desk:
         is_plain = Path(run.path).parent == self.store.root
         return self.store.config(run) if is_plain else query.get_config(Run(Path(run.path)))
 
-    def compared(self, groups: Sequence[Group]) -> dict[str, Any]:
-        """The comparison as `gsolve compare --json` prints it, kept while the runs do not
-        change."""
+    def compared(self, groups: Sequence[Group], margin: str = MARGIN) -> dict[str, Any]:
+        """The comparison as `gsolve compare --json` prints it, kept while the runs do not change.
+        `margin`: the smallest difference that matters."""
         paths = [(group.label, member.summary.path) for group in groups for member in group.members]
         files = ("meta.json", "metrics.jsonl", "events.jsonl")
         key = tuple(
             (label, path, *(tuple(stamp(f"{path}/{name}") or ()) for name in files))
             for label, path in paths
         )
-        return self._comparisons.get(key, lambda: compare(groups).to_dict())
+        return self._comparisons.get((margin, key), lambda: compare(groups, margin).to_dict())
 
 
 class Kept(Generic[Value]):

@@ -184,3 +184,14 @@ def sigterm_raises() -> Iterator[None]:
         return
     with signals_handled(raise_signal, (signal.SIGTERM,)):
         yield
+
+
+@contextmanager
+def sigterm_exits() -> Iterator[None]:
+    """End the program with 75 at a SIGTERM where what was done is saved already: before the loop,
+    during the final test, in a coordinator once its runs have stopped."""
+    with sigterm_raises():
+        try:
+            yield
+        except Terminated:
+            raise SystemExit(PREEMPTED) from None

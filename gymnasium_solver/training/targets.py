@@ -134,6 +134,8 @@ def with_fields(found: Found, fields: Mapping[str, Any], allowed: tuple[str, ...
             hint = did_you_mean(name, allowed) or f"Fields with an effect: {', '.join(allowed)}."
             raise ConfigError(f"{name} {why}. {hint}")
     before = found.config
+    if "frame_skip" in fields and "eval_frame_skip" not in fields:
+        fields = {**fields, "eval_frame_skip": None}  # this one is meant, here and now
     after = build_config(apply_overrides(config_dict(before), fields))
     changed = {
         name: (getattr(before, name), getattr(after, name))

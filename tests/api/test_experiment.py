@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gymnasium_solver.backends import local
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments.experiment import FOLDER, load
+from gymnasium_solver.experiments.search.sweep_folder import sweep_ids
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.edits import Request, pending_requests, put_request, read_edits
 from gymnasium_solver.runs.run import Run, is_run
@@ -56,6 +58,47 @@ def test_the_same_call_continues_it(tmp_path: Path) -> None:
     assert (len(broken.started), len(again.started)) == (1, 1)
     with pytest.raises(ConfigError, match="exists with other configs or seeds"):
         gs.experiment(BOTH[0], **{**options, "seeds": 3})
+
+
+class Terminating(FakeBackend):
+    """Trainings that run until they are stopped; a SIGTERM arrives after the second start."""
+
+    def start(self, argv: Sequence[str], folder: Path, *, cpus: int | None = None) -> None:
+        self.running = [*getattr(self, "running", []), folder]
+        if len(self.running) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def is_running(self, folder: Path) -> bool:
+        return folder in getattr(self, "running", [])
+
+    def stop(self, folder: Path) -> None:
+        self.running.remove(folder)
+
+
+def test_sigterm_stops_the_runs_and_ends_the_program(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"seeds": 3, "runs_dir": tmp_path, "name": "mine", "jobs": 2}
+    backend, before = Terminating(by_algorithm), signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as ended:
+        gs.experiment(BOTH[0], backend=backend, **options)
+    assert ended.value.code == 75
+    assert backend.running == []
+    assert signal.getsignal(signal.SIGTERM) is before
+    found = gs.experiment(BOTH[0], backend=FakeBackend(by_algorithm), **options)
+    assert found.scores == {BOTH[0]: [401.0, 402.0, 403.0]}
+
+
+def test_sigterm_ends_a_sweep_that_can_be_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "LocalBackend", lambda *_: Terminating(by_algorithm))
+    options: dict[str, Any] = {"trials": 2, "jobs": 2, "final": 0, "runs_dir": tmp_path}
+    with pytest.raises(SystemExit) as ended:
+        gs.sweep(BOTH[0], {"policy_lr": [1e-3, 1e-4]}, max_env_steps=4000, **options)
+    assert ended.value.code == 75
+    monkeypatch.setattr(local, "LocalBackend", lambda *_: FakeBackend(by_algorithm))
+    (folder,) = sweep_ids(tmp_path)
+    done = gs.sweep(resume=folder, runs_dir=tmp_path)
+    assert [trial.value is not None for trial in done.trials] == [True, True]
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

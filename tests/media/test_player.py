@@ -10,12 +10,13 @@ import torch
 
 import gymnasium_solver as gs
 from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.media.player import Moment, Player, PolicyActor, trained_agent
+from gymnasium_solver.media.player import Moment, Player, PolicyActor, open_scene, trained_agent
 from gymnasium_solver.media.stage import CannotDraw, Stage, open_stage
+from gymnasium_solver.runs.query import get_events
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.evaluate import evaluate
 from gymnasium_solver.training.prepare import build_config, load_config
-from gymnasium_solver.training.targets import Found, find_run
+from gymnasium_solver.training.targets import ENV_FIELDS, Found, find_run, with_fields
 from tests.media.counting import SMALL, count_in, counting_config
 
 MakeStage = Callable[..., Stage]
@@ -151,6 +152,15 @@ def test_the_engine_of_training_is_taken_if_it_draws(counting_run: Any) -> None:
     run = counting_run()
     stage = open_stage(find_run(str(run.path), run.path.parent))
     assert (stage.env.spec.engine, stage.note, stage.fps) == ("sync", None, 20)
+
+
+def test_actions_are_repeated_as_in_evaluations(counting_run: Any) -> None:
+    run = counting_run(frame_skip=2, eval_frame_skip=4, env_kwargs={"length": 12})
+    assert {event["length_mean"] for event in get_events(run, "eval")} == {3.0}
+    found = find_run(run.id, run.path.parent)
+    for fields, length in (({}, 3), ({"frame_skip": 1}, 12)):
+        with open_scene(with_fields(found, fields, ENV_FIELDS)) as scene:
+            assert played(scene.player(seed=1, greedy=True))[-1].t == length
 
 
 def test_an_environment_that_draws_nothing_is_refused_in_one_line() -> None:

@@ -205,6 +205,9 @@ async def test_comparisons_group_seeds_and_take_a_baseline(call: Caller, root: P
     assert [len(group["runs"]) for group in found["groups"]] == [3, 3]
     assert found["verdicts"][0]["verdict"]
     assert "policy_lr" in found["fields_that_differ"]
+    found = await call.data("compare_runs", runs=ids, margin="1000")
+    assert "no difference that matters" in found["verdicts"][0]["verdict"]
+    assert "a score such as 5" in await call.error("compare_runs", runs=ids, margin="x")
     for group in found["groups"]:
         run = group["runs"][0]
         best = max(score for other, score in scores.items() if other != run)

@@ -175,6 +175,11 @@ def test_seeds_are_grouped_and_judged(web: TestClient, runs: Path) -> None:
 
     expected = compare(group_runs(ids.split(","), runs))
     assert verdict["text"] == expected.verdicts[0].text
+    wide = get(web, "groups", runs=ids, margin="1000")["comparison"]["verdicts"][0]
+    assert (wide["word"], wide["margin"]) == ("equal", 1000)
+    wrong = web.get("/api/groups", params={"runs": ids, "margin": "x"})
+    assert wrong.status_code == 400
+    assert "a score such as 5" in wrong.json()["error"]
 
 
 def test_two_seeds_give_lines_but_no_band_and_no_verdict(web: TestClient) -> None:

@@ -18,6 +18,7 @@ from gymnasium_solver.experiments.search.sweep_folder import (
 )
 from gymnasium_solver.experiments.search.sweep_report import number_text, values_text
 from gymnasium_solver.runs.run import runs_root
+from gymnasium_solver.training.activity import sigterm_exits
 
 OnTrial = Callable[[Trial], None]
 
@@ -54,7 +55,8 @@ def sweep(
     or names fields whose own ranges are taken; None: the main fields of the algorithm. `fields` are
     set in all trials. `resume` continues a sweep instead. `on_trial(trial)` is called when a trial
     ends, and `progress` prints a line. `trust`: also import code that a config or a sweep made
-    elsewhere names. The rest is as in `gsolve sweep --help`.
+    elsewhere names. SIGTERM saves and stops all trials and ends the program with the exit code 75;
+    `resume` continues the sweep. The rest is as in `gsolve sweep --help`.
     """
     runs = runs_root(runs_dir)
     if resume is not None:
@@ -87,5 +89,6 @@ def sweep(
                     values = values_text(search.space.decode(trial.latents))
                     print(f"trial {trial.number}: {number_text(trial.value)}  {values}")
 
-    search_of(folder, jobs=jobs if resume is None else None, on_change=report).run()
+    with sigterm_exits():
+        search_of(folder, jobs=jobs if resume is None else None, on_change=report).run()
     return view(str(folder.path))

@@ -23,6 +23,7 @@ from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.envs.catalogue import EnvEntry, list_environments
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.experiments.compare import MARGIN
 from gymnasium_solver.experiments.groups import group_runs
 from gymnasium_solver.registry import ALGOS
 from gymnasium_solver.runs import query
@@ -237,11 +238,13 @@ def diagnose(desk: Desk, run: OneRun) -> Answer:
     } | ({"log": log_lines(run)[-SHOWN:]} if now.status in FAILED else {})
 
 
-def compare_runs(desk: Desk, runs: ComparedRuns, metric: str = "", baseline: str = "") -> Answer:
+def compare_runs(
+    desk: Desk, runs: ComparedRuns, metric: str = "", baseline: str = "", margin: str = MARGIN
+) -> Answer:
     """Compare runs. Runs that differ only by the seed form a group; the first group is the
     baseline, or baseline: a run, or "best" for the best other run of the same env. Without
     metric: held-out scores with intervals, and a verdict. metric: last, best and mean of
-    the last tenth."""
+    the last tenth. margin: the smallest difference that matters, a score or 1% of the range."""
     if baseline == "best":
         env_id, ids = query.get_run(runs[0]).env_id, {run.id for run in runs}
         tested = [run for run in desk.store.select([f"env={env_id}"], "test") if run.test]
@@ -255,12 +258,13 @@ def compare_runs(desk: Desk, runs: ComparedRuns, metric: str = "", baseline: str
         rows = [outcome(desk.tables.of(run), metric) for run in found]
         names = [{"run": run_name(run, desk.root)} for run in found]
         return {"runs": [row | name for row, name in zip(rows, names, strict=True)]}
-    return comparison(desk, found)
+    return comparison(desk, found, margin)
 
 
-def comparison(desk: Desk, runs: Sequence[Run]) -> Answer:
+def comparison(desk: Desk, runs: Sequence[Run], margin: str = MARGIN) -> Answer:
     """Groups of seeds, their scores with intervals, and verdicts."""
-    result = desk.compared(group_runs([str(run.path.absolute()) for run in runs], desk.root))
+    found = group_runs([str(run.path.absolute()) for run in runs], desk.root)
+    result = desk.compared(found, margin)
     groups = [
         {
             "group": group["label"],

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 from starlette.responses import Response
 
+from gymnasium_solver.experiments.compare import MARGIN
 from gymnasium_solver.experiments.comparison_report import comparison_page
 from gymnasium_solver.experiments.groups import VAL, Group, group_runs, labelled_groups
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
@@ -122,12 +123,14 @@ def groups(
     in_: str = "",
     names: str = "",
     ref: str | None = None,
+    margin: str = MARGIN,
     metric: str = VAL,
     x: str = "env_steps",
     smooth: Smoothing = 0.0,
     points: Annotated[int, Whole(10, 2000, clamps=True)] = 300,
 ) -> Answer:
-    """Groups with their curves, scores and verdicts. `ref`: the group to compare with."""
+    """Groups with their curves, scores and verdicts. `ref`: the group to compare with; `margin`:
+    the smallest difference that matters, such as 5 or 1%."""
     root = runs[0].path.parent
     if by == "hand":
         found = _by_hand(runs, in_, names)
@@ -144,7 +147,7 @@ def groups(
         "metrics": sorted(known),
         "x": x,
         "groups": [_curves(web, group, metric, x, smooth, points) for group in found],
-        "comparison": web.compared(scored) if scored else None,
+        "comparison": web.compared(scored, margin) if scored else None,
         "unscored": [group.label for group in found if not group.scores],
         "fewest_seeds": FEWEST_SEEDS,
     }

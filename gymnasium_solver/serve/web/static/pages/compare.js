@@ -48,14 +48,15 @@ function Comparison({ ids, query }) {
   const [hidden, setHidden] = useState(() => new Set());
   const version = useRef(0);
   const hand = by === "hand" ? { in: query.get("in") ?? "", names: query.get("names") ?? "" } : {};
-  const key = JSON.stringify([ids, metric, by, hand, ref, axes.x, axes.smooth]);
+  const margin = query.get("margin") ?? "";
+  const key = JSON.stringify([ids, metric, by, hand, ref, margin, axes.x, axes.smooth]);
   const load = useMemo(() => throttled(async (wanted, mine) => {
     try {
       const got = await get("groups", wanted);
       if (mine === version.current) { setData(got); setError(""); }
     } catch (e) { if (mine === version.current) setError(e.message); }
   }, 150), []);
-  const reload = () => { version.current += 1; load({ runs: ids, metric, by, ...hand, ref, x: axes.x, smooth: axes.smooth || undefined, points: 300 }, version.current); };
+  const reload = () => { version.current += 1; load({ runs: ids, metric, by, ...hand, ref, margin, x: axes.x, smooth: axes.smooth || undefined, points: 300 }, version.current); };
   useEffect(reload, [key]);
   useEffect(() => {
     const slow = throttled(() => reload(), 2000);
@@ -74,7 +75,8 @@ function Comparison({ ids, query }) {
       <a class="button" href=${href("compare")}>Other runs</a></header>
     <div class="row toolbar"><${Metric} metric=${data.metric} metrics=${data.metrics} />
       <${Select} label="group by" value=${by} options=${[["config", "config without seed"], ["run", "single runs"], ["tag", "tags"], ["hand", "by hand"], ...[...new Set([...(FIXED.includes(by) ? [] : [by]), ...fields])].map((f) => [f, f])]} onChange=${group} />
-      <label class="field"><input type="checkbox" checked=${seeds} onChange=${() => setQuery({ seeds: seeds ? "0" : "" })} /><span>seeds</span></label><span class="grow"></span><${Axes} axes=${axes} /></div>
+      <label class="field"><input type="checkbox" checked=${seeds} onChange=${() => setQuery({ seeds: seeds ? "0" : "" })} /><span>seeds</span></label>
+      <label class="field" title="The smallest difference of scores that matters: a score, or a share of the range"><span>margin</span><input class="mono" size="5" placeholder="1%" value=${margin} onChange=${(e) => setQuery({ margin: e.target.value.trim() })} /></label><span class="grow"></span><${Axes} axes=${axes} /></div>
     ${error && html`<p class="bad" role="alert">${error}</p>`}
     ${by === "hand" && html`<${HandGroups} ids=${ids} query=${query} groups=${data.groups} />`}
     ${envs.map((env) => html`<${Curves} key=${env} env=${env} groups=${data.groups.map((g, i) => ({ ...g, i })).filter((g) => g.env_id === env)} data=${data} axes=${axes} seeds=${seeds} hidden=${hidden} setHidden=${setHidden} />`)}
