@@ -349,6 +349,7 @@ LEARNING = (
     "learning-classics",
     "learning-lunarlander",
     "learning-pqn",
+    "learning-crossq",
     "learning-fetchreach",
     "learning-fast",
     "learning-fast-retuned",
