@@ -22,7 +22,7 @@ from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments import statistics as stats
 from gymnasium_solver.experiments.groups import VAL, Group, differing_fields
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, LEVEL, Estimate
-from gymnasium_solver.runs.query import get_rows
+from gymnasium_solver.runs.query import get_columns
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
 
@@ -179,7 +179,7 @@ def measures(group: Group, random_score: float) -> dict[str, float]:
     curves, every = [], []
     for member in group.members:
         curve, updates, newest = [], [], 0.0
-        for row in get_rows(Run(Path(member.summary.path))):
+        for row in get_columns(Run(Path(member.summary.path)), (VAL, UPDATES)):
             newest = row.get(UPDATES) or newest
             if row.get(VAL) is not None:
                 curve.append((row["env_steps"], row[VAL]))

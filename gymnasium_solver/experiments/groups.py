@@ -5,16 +5,18 @@ groups[0].scores, groups[0].curve_set("val/roll/ep_rew/mean")
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.experiment import Experiment, find, load
-from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Array, band, on_grid
+from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Array, band, iqm, on_grid
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.curves import Curve
 from gymnasium_solver.runs.files import finite
@@ -69,6 +71,8 @@ class Center:
     high: Array
     has_interval: bool
     """Whether there are enough seeds for one."""
+    n: Array
+    """Seeds that were still training at x; the others had reached their goal."""
 
 
 @dataclass(frozen=True)
@@ -100,49 +104,69 @@ class Group:
 
     def curve_set(self, name: str, x: str = "env_steps") -> list[Curve]:
         """The curve of each seed; empty where it was not logged."""
-        rows = [query.get_rows(Run(Path(member.summary.path))) for member in self.members]
+        runs = [Run(Path(member.summary.path)) for member in self.members]
+        rows = [query.get_columns(run, (name, x)) for run in runs]
         return [[(r[x], finite(r[name])) for r in own if name in r and x in r] for own in rows]
 
-    def center(self, curves: Sequence[Points], repeats: int = 2_000) -> Center | None:
+    def center(
+        self, curves: Sequence[Points], repeats: int = 2_000, *, with_interval: bool = True
+    ) -> Center | None:
         """The middle of such curves; a run that reached its goal keeps its last value. None with
-        fewer than two."""
+        fewer than two. The interval takes most of the time: ends are NaN without it."""
         n = sum(bool(curve) for curve in curves)
         if n < 2:
             return None
         reached = [member.summary.stop_reason in REACHED for member in self.members]
         grid, values = on_grid(curves, is_final=reached)
-        return Center(grid, *band(values, repeats=repeats), n >= FEWEST_SEEDS)
+        ends = np.array([curve[-1][0] for curve in curves if curve])
+        training = (ends[:, None] >= grid).sum(axis=0)
+        if with_interval:
+            return Center(grid, *band(values, repeats=repeats), n >= FEWEST_SEEDS, training)
+        middle, none = iqm(values.T[..., None]), np.full(len(grid), np.nan)
+        return Center(grid, middle, none, none, False, training)
 
 
 def group_runs(refs: Sequence[str], root: Path) -> list[Group]:
     """Group runs by their config, in the order given. `label=run,run` makes a group of these runs
     whatever their configs are."""
-    found: dict[tuple[str, str, str], list[Member]] = {}
+    found: list[tuple[str, Member]] = []
     for ref in refs:
         label, equals, names = ref.partition("=")
         explicit = bool(equals) and not (root / ref).exists()
         for name in names.split(",") if explicit else [ref]:
-            for group, member in _members(name.strip(), root):
-                # An experiment has labels of its own for its groups.
-                given = label if explicit else group
-                key = (given, member.summary.env_id, "" if given else identity_of(member.config))
-                members = found.setdefault(key, [])
-                if all(member.summary.id != other.summary.id for other in members):
-                    members.append(member)
-    named = _labels([(key[0], members[0]) for key, members in found.items()])
+            # An experiment has labels of its own for its groups.
+            members = _members(name.strip(), root)
+            found += [(label if explicit else group, member) for group, member in members]
+    return group_members(found)
+
+
+def group_members(
+    labelled: Iterable[tuple[str, Member]], ignored: Collection[str] = ()
+) -> list[Group]:
+    """Groups of (label, run), in the order given; runs without a label by their config, without the
+    fields that are `ignored`."""
+    found: dict[tuple[str, str, str], list[Member]] = {}
+    for label, member in labelled:
+        config = "" if label else identity_of(member.config, ignored)
+        members = found.setdefault((label, member.summary.env_id, config), [])
+        if all(member.summary.id != other.summary.id for other in members):
+            members.append(member)
+    named = _labels([(key[0], members[0]) for key, members in found.items()], ignored)
     return [
-        make_group(label, key[1], members)
+        make_group(label, key[1], members, ignored)
         for label, (key, members) in zip(named, found.items(), strict=True)
     ]
 
 
-def make_group(label: str, env_id: str, members: Sequence[Member]) -> Group:
+def make_group(
+    label: str, env_id: str, members: Sequence[Member], ignored: Collection[str] = ()
+) -> Group:
     """A group with one member per seed and config: the newest with a score. A second run of a seed
     tells nothing new, and would make an interval too narrow."""
     newest: dict[tuple[str, object], Member] = {}
     for member in members:
-        seed = member.summary.seed
-        key = (identity_of(member.config), member.summary.id if seed is None else f"seed {seed}")
+        seed, config = member.summary.seed, identity_of(member.config, ignored)
+        key = (config, member.summary.id if seed is None else f"seed {seed}")
         if key not in newest or _recency(member) > _recency(newest[key]):
             newest[key] = member
     kept = {member.summary.id for member in newest.values()}
@@ -157,14 +181,14 @@ def _recency(member: Member) -> tuple[bool, str, str]:
 def siblings(run: Run) -> Group:
     """The finished runs of the config of a run, itself included, in the same folder."""
     root = run.path.resolve().parent
-    own = _member(str(run.path.resolve()), root)
+    own = member_of(str(run.path.resolve()), root)
     members, wanted = [own], identity_of(own.config)
     for other in query.list_runs(root):
         if other.id == own.summary.id or other.status != "finished":
             continue
         if (other.env_id, other.algo_id) == (own.summary.env_id, own.summary.algo_id):
             with suppress(GsolveError):  # one that cannot be read is none
-                member = _member(str(root / other.id), root)
+                member = member_of(str(root / other.id), root)
                 members += [member] if identity_of(member.config) == wanted else []
     return make_group(own.summary.name, own.summary.env_id, members)
 
@@ -184,25 +208,20 @@ def _members(ref: str, root: Path) -> list[tuple[str, Member]]:
     _, slash, selector = ref.rpartition("/")
     is_checkpoint = slash and (selector in ("@best", "@last") or selector.isdecimal())
     if not is_checkpoint or is_run(Path(ref)):
-        return [("", _member(ref, root))]
+        return [("", member_of(ref, root))]
     found = resolve_checkpoint(ref, root)
     env_steps = int(found.path.resolve().name)
-    member = _member(str(found.run.path.resolve()), root)
+    member = member_of(str(found.run.path.resolve()), root)
     kept = next(c for c in member.summary.checkpoints if c["env_steps"] == env_steps)
     return [(f"{member.summary.id}/{found.label}", replace(member, checkpoint=kept))]
 
 
 def labelled_groups(runs: Sequence[tuple[str, str]], root: Path) -> list[Group]:
     """Groups of (label, run), in the order given; runs that do not exist yet are left out."""
-    found: dict[tuple[str, str], list[Member]] = {}
-    for label, ref in runs:
-        if is_run(Path(ref)):
-            member = _member(ref, root)
-            found.setdefault((label, member.summary.env_id), []).append(member)
-    return [make_group(label, env_id, members) for (label, env_id), members in found.items()]
+    return group_members((label, member_of(ref, root)) for label, ref in runs if is_run(Path(ref)))
 
 
-def _member(ref: str, root: Path) -> Member:
+def member_of(ref: str, root: Path) -> Member:
     if not ref:
         raise RunError("a group has an empty run name; write label=run,run")
     run = resolve_run(ref, root)
@@ -210,12 +229,13 @@ def _member(ref: str, root: Path) -> Member:
     return Member(summary, query.get_config(run), query.get_meta(run))
 
 
-def identity_of(config: Mapping[str, Any]) -> str:
-    kept = {name: value for name, value in config.items() if name not in NOT_COMPARED}
+def identity_of(config: Mapping[str, Any], ignored: Collection[str] = ()) -> str:
+    out = {*NOT_COMPARED, *ignored}
+    kept = {name: value for name, value in config.items() if name not in out}
     return json.dumps(kept, sort_keys=True, default=str)
 
 
-def _labels(groups: Sequence[tuple[str, Member]]) -> list[str]:
+def _labels(groups: Sequence[tuple[str, Member]], ignored: Collection[str] = ()) -> list[str]:
     """Given labels, otherwise the variant; groups of one variant are told apart by the fields that
     differ."""
     bases = [given or member.summary.name for given, member in groups]
@@ -225,7 +245,7 @@ def _labels(groups: Sequence[tuple[str, Member]]) -> list[str]:
         if given or len(same) == 1:
             labels.append(base)
             continue
-        fields = differing_fields(same)
+        fields = [name for name in differing_fields(same) if name not in ignored]
         texts = [f"{name}={short_text(member.config.get(name))}" for name in fields[:3]]
         labels.append(f"{base} ({', '.join(texts)})" if texts else base)
     return labels

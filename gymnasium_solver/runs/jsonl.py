@@ -12,7 +12,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +27,7 @@ from gymnasium_solver.runs.files import json_bytes, jsonable, read_bytes
 _FIX = "Delete the line to use the others."
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})-(\d{1,10})")
 _CHECKED_BYTES = 64
+_CLOCK = b'"env_steps":'
 _TEXT, _PLAIN = {str}, {int, float, str, bool, type(None)}
 
 
@@ -91,6 +92,39 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     return parse_jsonl(read_bytes(path, "Remove it, or restore the file."), path)
+
+
+def read_fields(path: Path, names: Collection[str]) -> list[dict[str, Any]]:
+    """The rows of a JSONL file of flat rows, with only these fields and `env_steps`; rows without
+    any of them are left out. Several times as fast as reading all: other fields are not parsed."""
+    if not path.exists():
+        return []
+    *whole, _torn = read_bytes(path, "Remove it, or restore the file.").split(b"\n")
+    wanted = [name for name in names if name != "env_steps"]
+    keys = [(name, json.dumps(name, ensure_ascii=False).encode() + b":") for name in wanted]
+    rows = []
+    for line in whole:
+        found = {name: at + len(key) for name, key in keys if (at := line.find(key)) >= 0}
+        if not found and line[:1] == b"{" and line[-1:] == b"}":
+            continue
+        found["env_steps"] = line.find(_CLOCK) + len(_CLOCK)
+        try:
+            row = {name: _number_at(line, start) for name, start in found.items()}
+            if type(row["env_steps"]) is not int:
+                raise ValueError
+        except ValueError:  # another spelling, or damage: as every other reader
+            (every,) = parse_jsonl(line + b"\n", path)
+            row = {name: every[name] for name in ("env_steps", *wanted) if name in every}
+        rows.append(row)
+    return rows
+
+
+def _number_at(line: bytes, start: int) -> int | float | None:
+    comma = line.find(b",", start)
+    text = line[start : comma if comma >= 0 else line.rindex(b"}")].strip()
+    if text == b"null":
+        return None
+    return int(text) if text.isdigit() else float(text)
 
 
 def tail_jsonl(path: Path, tail_bytes: int = 65_536) -> list[dict[str, Any]]:

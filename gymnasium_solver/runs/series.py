@@ -15,7 +15,7 @@ import numpy as np
 
 from gymnasium_solver.runs.curves import CLOCK, LOGGED_AT, Row, event_rows
 from gymnasium_solver.runs.files import finite
-from gymnasium_solver.runs.query import follow_events, follow_metrics, get_meta
+from gymnasium_solver.runs.query import follow_events, follow_metrics, get_columns, get_meta
 from gymnasium_solver.runs.run import Run
 
 Array = np.ndarray
@@ -121,6 +121,16 @@ class MetricTable:
         if not use.any():
             return np.full(len(steps), np.nan)
         return np.interp(steps, known[use], values[use])
+
+
+def read_series(run: Run, name: str, x: str = "env_steps") -> tuple[Array, Array]:
+    """One metric over a clock or another metric, read from the file without its other metrics."""
+    rows = [row for row in get_columns(run, (name, x)) if name in row]
+    at = np.array([_number(row.get(x)) for row in rows])
+    values = np.array([_number(row[name]) for row in rows])
+    known = ~np.isnan(at)
+    order = np.argsort(at[known], kind="stable")
+    return at[known][order], values[known][order]
 
 
 def smoothed(values: Array, weight: float) -> Array:

@@ -269,6 +269,12 @@ class RunStore:
             self.refresh(max_age_s)
             return [entry.summary for entry in self._ordered()]
 
+    def summary(self, run_id: str) -> RunSummary | None:
+        """A run by its id, as of the last refresh; None if it is not in the list."""
+        with self._lock:
+            entry = self._entries.get(run_id)
+            return None if entry is None else entry.summary
+
     def select(
         self, words: Sequence[str] = (), sort_by: str | None = None, max_age_s: float = 0.0
     ) -> list[RunSummary]:

@@ -34,13 +34,13 @@ from typing import (
 
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.compare import MARGIN, compare
-from gymnasium_solver.experiments.groups import Group
+from gymnasium_solver.experiments.groups import Group, Member, member_of
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.query import OF_EVENTS, RunSummary
 from gymnasium_solver.runs.resolve import resolve_run, run_name
 from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.runs.select import select, sort
-from gymnasium_solver.runs.series import MetricTable
+from gymnasium_solver.runs.series import Array, MetricTable, read_series
 from gymnasium_solver.runs.store import RunStore, stamp
 
 Question = Callable[..., Any]
@@ -94,6 +94,13 @@ class Desk:
         is_plain = Path(run.path).parent == self.store.root
         return self.store.config(run) if is_plain else query.get_config(Run(Path(run.path)))
 
+    def member(self, run: Run) -> Member:
+        """A run for a comparison, as of the last refresh of the list, which is kept in memory."""
+        known = self.store.summary(run.id) if run.path.parent == self.store.root else None
+        if known is None:
+            return member_of(str(run.path), self.root)
+        return Member(known, self.store.config(known), query.get_meta(run))
+
     def compared(self, groups: Sequence[Group], margin: str = MARGIN) -> dict[str, Any]:
         """The comparison as `gsolve compare --json` prints it, kept while the runs do not change.
         `margin`: the smallest difference that matters."""
@@ -133,6 +140,13 @@ class Tables:
         self._tables: OrderedDict[str, MetricTable] = OrderedDict()
         self._n_bytes = 0  # of all tables, as of their last refresh
         self._lock = threading.Lock()
+
+    def column(self, run: Run, name: str, x: str) -> tuple[Array, Array]:
+        """One metric over a clock: from the table of the run if it is there, else read alone, which
+        is much faster than making the table."""
+        if str(run.path) in self._tables or name.startswith(OF_EVENTS):
+            return self.of(run).series(name, x)
+        return read_series(run, name, x)
 
     def of(self, run: Run) -> MetricTable:
         """The table of a run, up to date. Called from several threads, so one at a time."""

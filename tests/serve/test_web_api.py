@@ -148,6 +148,17 @@ def test_series_by_three_clocks_and_smoothed(web: TestClient) -> None:
     assert test["series"][0]["x"] == [10]
 
 
+def test_a_curve_says_where_it_becomes_nan(web: TestClient, runs: Path) -> None:
+    run, name = Run(runs / "cart-0.001-0"), "train/opt/loss/value"
+    for epoch, value in ((21, float("nan")), (22, 1.0), (23, float("inf")), (24, float("nan"))):
+        run.log_metrics({"env_steps": 1000 * epoch, "epoch": epoch, "wall_s": 1.0, name: value})
+    run.close()
+    (line,) = get(web, "series", runs=run.id, metrics=name)["series"]
+    assert line["bad"] == [21_000, 23_000]
+    (group,) = get(web, "groups", runs=run.id, metrics=name)["curves"][name]
+    assert group["lines"][0]["bad"] == [21_000, 23_000]
+
+
 def test_csv_has_every_value(web: TestClient) -> None:
     response = web.get("/api/runs/cart-0.001-0/metrics.csv", params={"metrics": VAL})
     lines = response.text.strip().split("\n")
@@ -163,21 +174,31 @@ def test_seeds_are_grouped_and_judged(web: TestClient, runs: Path) -> None:
     ids = ",".join(sorted(path.name for path in runs.iterdir() if path.name.startswith("cart")))
     answer = get(web, "groups", runs=ids)
     assert [group["n"] for group in answer["groups"]] == [4, 4]
-    center = answer["groups"][0]["center"]
-    assert len(center["x"]) == len(center["lo"]) == len(center["hi"])
-    verdict = answer["comparison"]["verdicts"][0]
+    center = answer["curves"][VAL][0]["center"]
+    assert len(center["x"]) == len(center["y"]) == len(center["n"])
+    assert "lo" not in center  # the intervals take longer
+    told = get(web, "bands", runs=ids, first="1", count="1")
+    assert told["n"] == 2
+    assert [len(told["bands"][0][end]) for end in ("lo", "hi")] == [len(center["x"])] * 2
+    judged = get(web, "scores", runs=ids)
+    verdict = judged["comparison"]["verdicts"][0]
     assert verdict["word"] in ("better", "worse")
     assert "pairs of seeds" in verdict["text"]
-    assert list(answer["comparison"]["differences"]) == ["policy_lr"]
+    assert list(judged["comparison"]["differences"]) == ["policy_lr"]
+    assert len(get(web, "groups", runs=ids, ignore="policy_lr")["groups"]) == 1
+    metrics = {m["name"]: m["label"] for m in get(web, "metrics", runs=ids)["metrics"]}
+    assert metrics["train/opt/loss/value"]
+    points = get(web, "scatter", runs=ids, x="policy_lr", y="train/opt/loss/value")["points"]
+    assert points[0] == ["cart-0.0003-0", 0.0003, pytest.approx(0.05)]
     # The same figures as `gsolve compare`.
     from gymnasium_solver.experiments.compare import compare
     from gymnasium_solver.experiments.groups import group_runs
 
     expected = compare(group_runs(ids.split(","), runs))
     assert verdict["text"] == expected.verdicts[0].text
-    wide = get(web, "groups", runs=ids, margin="1000")["comparison"]["verdicts"][0]
+    wide = get(web, "scores", runs=ids, margin="1000")["comparison"]["verdicts"][0]
     assert (wide["word"], wide["margin"]) == ("equal", 1000)
-    wrong = web.get("/api/groups", params={"runs": ids, "margin": "x"})
+    wrong = web.get("/api/scores", params={"runs": ids, "margin": "x"})
     assert wrong.status_code == 400
     assert "a score such as 5" in wrong.json()["error"]
 
@@ -185,8 +206,9 @@ def test_seeds_are_grouped_and_judged(web: TestClient, runs: Path) -> None:
 def test_two_seeds_give_lines_but_no_band_and_no_verdict(web: TestClient) -> None:
     ids = "cart-0.001-0,cart-0.001-1,cart-0.0003-0,cart-0.0003-1"
     answer = get(web, "groups", runs=ids, x="wall_s", smooth="0.3")
-    assert "lo" not in answer["groups"][0]["center"]
-    assert answer["comparison"]["verdicts"][0]["word"] == "cannot tell"
+    assert get(web, "bands", runs=ids, x="wall_s")["bands"] == [None, None]
+    judged = get(web, "scores", runs=ids)["comparison"]
+    assert judged["verdicts"][0]["word"] == "cannot tell"
     by_seed = get(web, "groups", runs=ids, by="seed")
     assert [group["label"] for group in by_seed["groups"]] == ["seed 0", "seed 1"]
     assert len(get(web, "groups", runs=ids, by="run")["groups"]) == 4
@@ -199,7 +221,7 @@ def test_two_seeds_give_lines_but_no_band_and_no_verdict(web: TestClient) -> Non
     by_tag = get(web, "groups", runs=ids, by="tag")
     assert [(g["label"], g["n"]) for g in by_tag["groups"]] == [("b + paper", 1), ("no tag", 3)]
     reference = answer["groups"][1]["label"]
-    other = get(web, "groups", runs=ids, ref=reference)
+    other = get(web, "scores", runs=ids, ref=reference)
     assert other["comparison"]["verdicts"][0]["second"] == reference
 
 

@@ -168,10 +168,10 @@ def test_alerts_are_marks_with_advice_and_the_config_shows_its_difference(open_p
     page.get_by_role("tab", name="Config").click()
     expect(page.locator("tr.changed")).to_contain_text("policy_lr")
     page.get_by_role("tab", name="Curves").click()
-    chart = page.locator("[data-metric='train/opt/loss/value'] .chart")
+    chart = page.locator("[data-metric='train/opt/loss/value'] .chart").last
     chart.scroll_into_view_if_needed()
     expect(chart).to_have_attribute("data-points", "20")
-    page.get_by_label("Show the numbers of train/opt/loss/value").click()
+    page.get_by_label("Show the numbers of train/opt/loss/value").last.click()
     expect(page.locator(".numbers tbody tr")).to_have_count(20)
     page.get_by_label("Search the metrics").fill("loss/value")
     expect(page.locator("[data-metric]")).to_have_count(1)
@@ -259,8 +259,13 @@ def test_groups_of_seeds_with_a_verdict(open_page: Open, runs: Path) -> None:
     ids = ",".join(path.name for path in sorted(runs.iterdir()) if path.name.startswith("cart"))
     page = open_page(f"compare?runs={ids}")
     expect(page.locator(".compare-page")).to_have_attribute("data-groups", "2")
-    expect(page.get_by_role("figure")).to_have_attribute("data-lines", str(8 + 2))
+    figure = page.get_by_label("val/roll/ep_rew/mean in CartPole-v1")
+    expect(figure).to_have_attribute("data-lines", str(8 + 2))
     expect(page.get_by_text("better by 18")).to_be_visible()
+    expect(page.locator(".legend button").first).to_have_text("policy_lr=0.0003  n = 4")
+    loss = page.locator("[data-metric='train/opt/loss/value']")  # small multiples
+    loss.scroll_into_view_if_needed()
+    expect(loss.get_by_role("figure")).to_have_attribute("data-lines", str(8 + 2))
     for kind in ("PNG", "SVG", "CSV"):
         with page.expect_download() as saved:
             page.get_by_role("button", name=kind, exact=True).click()
@@ -268,11 +273,45 @@ def test_groups_of_seeds_with_a_verdict(open_page: Open, runs: Path) -> None:
         assert data.startswith({"PNG": b"\x89PNG", "SVG": b"<svg", "CSV": b"group,"}[kind])
         assert len(data) > 1000
     page.get_by_role("checkbox", name="seeds").uncheck()
-    expect(page.get_by_role("figure")).to_have_attribute("data-lines", "2")
+    expect(figure).to_have_attribute("data-lines", "2")
     page.get_by_role("button", name="log y").click()
     expect(page.get_by_role("button", name="log y")).to_have_attribute("aria-pressed", "true")
     page.get_by_text("Fields of the single runs").click()
     expect(page.get_by_role("cell", name="policy_lr").last).to_be_visible()
+    page.get_by_text("Scatter of the runs").click()
+    expect(page.locator(".scatter circle")).to_have_count(8)
+    assert "sx=policy_lr" in page.url
+
+
+def test_a_tooltip_has_the_value_of_its_own_x_and_nan_is_said(open_page: Open, runs: Path) -> None:
+    run = Run(runs / "cart-0.001-0")  # evaluated at 4,000, 8,000, ... 20,000
+    name = "train/opt/loss/value"
+    for epoch in (21, 22, 30):
+        nan = {name: float("nan")}
+        run.log_metrics({"env_steps": 1000 * epoch, "epoch": epoch, "wall_s": 1.0} | nan)
+    run.close()
+    page = open_page(f"runs/{run.id}?tab=curves")
+    panel = page.locator("[data-metric='val/roll/ep_rew/mean']").first
+    loss = page.locator(f"[data-metric='{name}']").first
+    expect(loss.locator("header")).to_contain_text("NaN since 21k")
+    chart = panel.locator(".u-over")
+    box = chart.bounding_box()
+    chart.hover(position={"x": box["width"] * 0.33, "y": 40})  # 6,600: between two evaluations
+    expect(panel.locator(".tip")).to_contain_text("8,000 env steps")
+    expect(panel.locator(".tip")).to_contain_text("192")
+    expect(page.locator(".tip")).to_have_count(1)  # linked panels show values in their heads
+    page.goto(f"{page.url.partition('runs/')[0]}compare?runs={run.id},cart-0.001-1&by=run&x=epoch")
+    chart = page.locator(".block .u-over").first
+    expect(chart).to_be_visible()
+
+
+def test_more_runs_than_one_comparison_takes(open_page: Open) -> None:
+    ids = [f"cart-0.001-{i % 4}" for i in range(250)]
+    page = open_page(f"compare?runs={','.join(ids)}")
+    expect(page.get_by_text("the newest 200 of 250 runs")).to_be_visible()
+    page.goto(f"{page.url.partition('compare')[0]}compare?filter=seed<2")
+    expect(page.locator(".compare-page")).to_have_attribute("data-groups", "2")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Compare 4 runs in 2 groups")
 
 
 # --- start

@@ -7,6 +7,7 @@ The statistics are those of `gsolve compare`; the page only draws them.
 import io
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,21 +16,34 @@ from starlette.responses import Response
 
 from gymnasium_solver.experiments.compare import MARGIN
 from gymnasium_solver.experiments.comparison_report import comparison_page
-from gymnasium_solver.experiments.groups import VAL, Group, group_runs, labelled_groups
+from gymnasium_solver.experiments.groups import (
+    REACHED,
+    VAL,
+    Center,
+    Group,
+    Member,
+    Points,
+    group_members,
+)
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
-from gymnasium_solver.runs.curves import choose_names, write_csv
+from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.curves import CLOCK, LOGGED_AT, write_csv
 from gymnasium_solver.runs.episodes import get_episode
-from gymnasium_solver.runs.manage import read_labels
+from gymnasium_solver.runs.files import finite
+from gymnasium_solver.runs.jsonl import tail_jsonl
 from gymnasium_solver.runs.metrics import canonical, describe
 from gymnasium_solver.runs.query import get_config, get_details, get_rows
 from gymnasium_solver.runs.report import run_page
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.select import value_of
 from gymnasium_solver.runs.series import MetricTable, smoothed, thinned
 from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Runs, SomeRuns, Whole
 from gymnasium_solver.serve.web.episode_file import with_episodes
 from gymnasium_solver.serve.web.handling import Web, attachment
 
 MOST_LINES = 400
+MOST_CURVES = 1_200
+ABOUT = ("label", "description", "group", "unit")
 MOST_EPISODES = 4
 MOST_BREAKS = 20
 REPEATS = 1_000
@@ -116,55 +130,138 @@ def metrics_csv(web: Web, run: OneRun, metrics: Sequence[str] = ()) -> Response:
 # --- groups of seeds
 
 
+@dataclass(frozen=True)
+class Grouping:
+    """How the runs of a comparison are grouped: by config, run, tag, a field, or by hand."""
+
+    by: str
+    places: str
+    names: str
+    ignored: tuple[str, ...]
+
+    def of(self, web: Web, runs: Sequence[Run]) -> list[Group]:
+        web.store.refresh()
+        members = [web.member(run) for run in runs]
+        if self.by == "hand":
+            return _by_hand(members, self.places, self.names)
+        if self.by == "config":  # without the seed
+            return group_members([("", member) for member in members], self.ignored)
+        return group_members([(_label(one, self.by), one) for one in members])
+
+
 def groups(
+    web: Web,
+    runs: GroupedRuns,
+    metrics: Sequence[str] = (VAL,),
+    by: str = "config",
+    in_: str = "",
+    names: str = "",
+    ignore: Sequence[str] = (),
+    x: str = "env_steps",
+    smooth: Smoothing = 0.0,
+    points: Annotated[int, Whole(10, 2000, clamps=True)] = 300,
+) -> Answer:
+    """Groups and the curves of some metrics in each of them, without intervals: fast."""
+    if len(runs) * len(metrics) > MOST_CURVES:
+        raise BadRequest(f"{len(runs) * len(metrics)} curves; at most {MOST_CURVES} at once")
+    found = Grouping(by, in_, names, tuple(ignore)).of(web, runs)
+    return {
+        "x": x,
+        "groups": [_group(group) for group in found],
+        "curves": {
+            name: [_curves(web, group, name, x, smooth, points) for group in found]
+            for name in metrics
+        },
+        "fewest_seeds": FEWEST_SEEDS,
+    }
+
+
+def bands(
+    web: Web,
+    runs: GroupedRuns,
+    metric: str = VAL,
+    by: str = "config",
+    in_: str = "",
+    names: str = "",
+    ignore: Sequence[str] = (),
+    x: str = "env_steps",
+    smooth: Smoothing = 0.0,
+    first: Annotated[int, Whole(0, 10_000)] = 0,
+    count: Annotated[int, Whole(1, 50)] = 8,
+) -> Answer:
+    """The intervals of some groups, from the `first` on, and how many groups there are."""
+    found = Grouping(by, in_, names, tuple(ignore)).of(web, runs)
+    told = []
+    for group in found[first : first + count]:
+        center = group.center(_points(web, group, metric, x, smooth), REPEATS)
+        has_band = center is not None and center.has_interval
+        told.append(_center(center, with_band=True) if center is not None and has_band else None)
+    return {"bands": told, "n": len(found)}
+
+
+def scores(
     web: Web,
     runs: GroupedRuns,
     by: str = "config",
     in_: str = "",
     names: str = "",
+    ignore: Sequence[str] = (),
     ref: str | None = None,
     margin: str = MARGIN,
-    metric: str = VAL,
-    x: str = "env_steps",
-    smooth: Smoothing = 0.0,
-    points: Annotated[int, Whole(10, 2000, clamps=True)] = 300,
 ) -> Answer:
-    """Groups with their curves, scores and verdicts. `ref`: the group to compare with; `margin`:
-    the smallest difference that matters, such as 5 or 1%."""
-    root = runs[0].path.parent
-    if by == "hand":
-        found = _by_hand(runs, in_, names)
-    elif by == "config":  # without the seed
-        found = group_runs([run.id for run in runs], root)
-    else:  # by run, by tags, or by the value of one field
-        found = labelled_groups([(_label(run, by), str(run.path)) for run in runs], root)
-    known = list(dict.fromkeys(n for run in runs for n in web.tables.of(run).names))
-    if metric not in known and known:
-        metric = choose_names([metric], known)[0]
+    """Scores and verdicts of the groups, as `gsolve compare` has them. `ref`: the group to compare
+    with; `margin`: the smallest difference that matters, such as 5 or 1%."""
+    found = Grouping(by, in_, names, tuple(ignore)).of(web, runs)
     scored = _with_reference(found, ref)
     return {
-        "metric": metric,
-        "metrics": sorted(known),
-        "x": x,
-        "groups": [_curves(web, group, metric, x, smooth, points) for group in found],
         "comparison": web.compared(scored, margin) if scored else None,
         "unscored": [group.label for group in found if not group.scores],
-        "fewest_seeds": FEWEST_SEEDS,
     }
 
 
-def _label(run: Run, by: str) -> str:
+def metric_names(web: Web, runs: GroupedRuns) -> Answer:
+    """The metrics that some runs have logged, from the last rows of each."""
+    known: dict[str, None] = {}
+    for run in runs:
+        for row in tail_jsonl(run.metrics_path):
+            known |= dict.fromkeys(row)
+    known = {name: None for name in known if name not in CLOCK and name != LOGGED_AT}
+    told = [
+        {"name": printable(name)} | {key: getattr(describe(name), key) for key in ABOUT}
+        for name in known
+    ]
+    return {"metrics": told}
+
+
+def scatter(web: Web, runs: GroupedRuns, x: str, y: str) -> Answer:
+    """Two columns of runs: results, config fields, or the last value of a metric."""
+    web.store.refresh()
+    return {"points": [[run.id, _value(web, run, x), _value(web, run, y)] for run in runs]}
+
+
+def _value(web: Web, run: Run, name: str) -> float | None:
+    member = web.member(run)
+    if "/" in name:
+        values = web.tables.column(run, name, "env_steps")[1]
+        known = values[~np.isnan(values)]
+        return float(known[-1]) if len(known) else None
+    value = value_of(member.summary, name, lambda _: member.config)
+    if isinstance(value, Mapping):  # a schedule
+        value = value.get("start")
+    return finite(int(value) if isinstance(value, bool) else value)
+
+
+def _label(member: Member, by: str) -> str:
     if by == "run":
-        return run.id[-40:]
+        return member.summary.id[-40:]
     if by == "tag":
-        return " + ".join(sorted(read_labels(run).tags)) or "no tag"
-    config = get_config(run)
-    if by not in config:
-        raise BadRequest(f"{run.id} has no field {by!r} to group by")
-    return f"{by} " + json.dumps(config[by], default=str).strip('"')
+        return " + ".join(sorted(member.summary.tags)) or "no tag"
+    if by not in member.config:
+        raise BadRequest(f"{member.summary.id} has no field {by!r} to group by")
+    return f"{by} " + json.dumps(member.config[by], default=str).strip('"')
 
 
-def _by_hand(runs: Sequence[Run], places: str, labels: str) -> list[Group]:
+def _by_hand(runs: Sequence[Member], places: str, labels: str) -> list[Group]:
     """`places` such as 0,0,1,-: the group of each run, in the order of `runs`, or - to leave it
     out; `labels` such as a|b: what the groups are called."""
     chosen_places, names = places.split(","), labels.split("|")
@@ -177,9 +274,9 @@ def _by_hand(runs: Sequence[Run], places: str, labels: str) -> list[Group]:
         if not place.isdecimal() or len(place) > 4 or int(place) >= len(names):
             raise BadRequest(f"in: {place[:20]!r} is not one of the {len(names)} groups of `names`")
         name = names[int(place)].strip()[:LONGEST_NAME] or f"group {int(place) + 1}"
-        chosen.append((int(place), name, str(run.path)))
+        chosen.append((int(place), name, run))
     chosen.sort(key=lambda one: one[0])  # groups in the order of their names
-    return labelled_groups([(name, path) for _, name, path in chosen], runs[0].path.parent)
+    return group_members((name, member) for _, name, member in chosen)
 
 
 def _with_reference(found: Sequence[Group], label: str | None) -> list[Group]:
@@ -192,27 +289,48 @@ def _with_reference(found: Sequence[Group], label: str | None) -> list[Group]:
     return scored if first is None else [first, *(group for group in scored if group is not first)]
 
 
+def _group(group: Group) -> Answer:
+    return {
+        "label": group.label,
+        "env_id": group.env_id,
+        "threshold": group.threshold,
+        "n": len(group.members),
+        "repeats": len(group.repeats),
+        "reached": [one.summary.id for one in group.members if one.summary.stop_reason in REACHED],
+    }
+
+
 def _curves(web: Web, group: Group, metric: str, x: str, weight: float, points: int) -> Answer:
-    """The curve of each seed, and with two or more the IQM; its band needs three."""
-    lines, raw = [], []
+    """The curve of each seed, and with two or more the IQM."""
+    lines: list[Answer] = []
+    known: list[Points] = []
+    can_be_null = describe(metric).may_be_null
     for member in group.members:
-        at, values = web.tables.of(Run(Path(member.summary.path))).series(metric, x)
-        known = ~np.isnan(values)
-        at, values = at[known], values[known]
+        at, values = web.tables.column(Run(Path(member.summary.path)), metric, x)
+        bad = [] if can_be_null else _breaks(at, values)
+        keep = ~np.isnan(values)
+        at, values = at[keep], values[keep]
         line = smoothed(values, weight)
-        raw.append(list(zip(at.tolist(), line.tolist(), strict=True)))
-        who = {"run": member.summary.id, "seed": member.summary.seed}
+        known.append(list(zip(at.tolist(), line.tolist(), strict=True)))
+        who = {"run": member.summary.id, "seed": member.summary.seed, "bad": bad}
         lines.append(who | _drawn(at, values, line, points))
-    n = sum(bool(curve) for curve in raw)
-    result: dict[str, Any] = {
-        "label": group.label, "env_id": group.env_id, "threshold": group.threshold, "n": n,
-        "lines": lines, "center": None,
-    }  # fmt: skip
-    if (center := group.center(raw, REPEATS)) is not None:
-        result["center"] = {"x": numbers(center.x), "y": numbers(center.middle)}
-        if center.has_interval:
-            result["center"] |= {"lo": numbers(center.low), "hi": numbers(center.high)}
-    return result
+    center = group.center(known, with_interval=False)
+    return {"lines": lines, "center": None if center is None else _center(center)}
+
+
+def _points(web: Web, group: Group, metric: str, x: str, weight: float) -> list[Points]:
+    found: list[Points] = []
+    for member in group.members:
+        at, values = web.tables.column(Run(Path(member.summary.path)), metric, x)
+        keep = ~np.isnan(values)
+        line = smoothed(values[keep], weight)
+        found.append(list(zip(at[keep].tolist(), line.tolist(), strict=True)))
+    return found
+
+
+def _center(center: Center, *, with_band: bool = False) -> Answer:
+    told = {"x": numbers(center.x), "y": numbers(center.middle), "n": center.n.tolist()}
+    return told | ({"lo": numbers(center.low), "hi": numbers(center.high)} if with_band else {})
 
 
 def diff(web: Web, runs: GroupedRuns) -> Answer:
@@ -248,6 +366,10 @@ QUESTIONS = {
     "GET /api/series": series,
     "GET /api/runs/{run}/metrics.csv": metrics_csv,
     "GET /api/groups": groups,
+    "GET /api/bands": bands,
+    "GET /api/scores": scores,
+    "GET /api/metrics": metric_names,
+    "GET /api/scatter": scatter,
     "GET /api/diff": diff,
     "GET /api/report.html": report,
 }

@@ -2,7 +2,7 @@
 //
 //   html`<${Chart} lines=${[{key, label, colour: 0, x, y, lo, hi, width, faint, bad, ends}]} marks=${[...]} />`
 //
-// `bad` has the x at which a line becomes NaN or infinite; a line with `ends` says so behind its last value.
+// `n` and `of`: how many of several runs a point stands for. `bad` has the x at which a line becomes NaN or infinite; a line with `ends` says so behind its last value.
 // The canvas has no DOM, so the counts are in data attributes and every chart offers its table.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import uPlot from "../vendor/uplot.js";
@@ -33,7 +33,7 @@ function layout(lines, { logX, logY }) {
     series.push({
       label: line.label, stroke, width: line.width ?? 1.75, dash: line.dash ?? dash(line.colour) ?? undefined,
       alpha: line.faint ? 0.32 : 1, points: { show: x.length <= 40 && !line.faint, size: 5, fill: stroke },
-      key: line.key, line, samples: samplesOf(x, y),
+      key: line.key, line, samples: samplesOf(x, y, line.n),
     });
     if (line.lo && line.hi) {
       table.push(pick(line.hi), pick(line.lo));
@@ -205,15 +205,15 @@ function Plot({ lines, marks = NO_MARKS, level = null, height = 220, logX = fals
   const points = lines.reduce((sum, line) => sum + line.x.length, 0);
   return html`<div class="chart" ref=${box} role="figure" aria-label=${label ?? "chart"} data-lines=${lines.length} data-points=${points} style=${{ minHeight: `${height}px` }}>
     ${places.filter((p) => p.text).map((p) => html`<button key=${p.i} class=${`mark ${p.kind}`} style=${{ left: `${p.left}px` }} title=${p.text} aria-label=${p.text} onClick=${() => onMark?.(p)}>${p.sign ?? "!"}</button>`)}
-    ${tip && html`<div class="tip" style=${tip.style}><b>${short(tip.x)} ${xLabel}</b>${tip.rows.map((row) => html`<div key=${row.key}><i style=${{ background: colourVar(row.colour) }}></i><span>${row.label}${row.isElsewhere && html` <small class="quiet">at ${short(row.x)}</small>`}</span><b>${valueText(row.y)}</b></div>`)}${tip.more > 0 && html`<div class="quiet">and ${tip.more} more</div>`}${tip.ended && html`<p class="quiet">${tip.ended}</p>`}</div>`}
+    ${tip && html`<div class="tip" style=${tip.style}><b>${short(tip.x)} ${xLabel}</b>${tip.rows.map((row) => html`<div key=${row.key}><i style=${{ background: colourVar(row.colour) }}></i><span>${row.label}${row.n < row.of && html` <small class="quiet">${row.n} still training</small>`}${row.isElsewhere && html` <small class="quiet">at ${short(row.x)}</small>`}</span><b>${valueText(row.y)}</b></div>`)}${tip.more > 0 && html`<div class="quiet">and ${tip.more} more</div>`}${tip.ended && html`<p class="quiet">${tip.ended}</p>`}</div>`}
   </div>`;
 }
 
-/** The samples of a line that have a value: [x, y] each. */
-function samplesOf(x, y) {
+/** The samples of a line that have a value; `n`: the runs behind each, if it stands for several. */
+function samplesOf(x, y, n) {
   const known = [];
   y.forEach((v, i) => { if (v !== null && v !== undefined) known.push(i); });
-  return { x: known.map((i) => x[i]), y: known.map((i) => y[i]) };
+  return { x: known.map((i) => x[i]), y: known.map((i) => y[i]), n: n && known.map((i) => n[i]) };
 }
 
 /** The place of the number nearest to `x` in a sorted list. */
@@ -234,7 +234,7 @@ function sampleAt(u, samples, x) {
   if (at > u.valToPos(samples.x[n - 1], "x") + NEAR) return { ended: samples.x[n - 1] };
   if (at < u.valToPos(samples.x[0], "x") - NEAR) return null;
   const i = nearest(samples.x, x);
-  return { x: samples.x[i], y: samples.y[i] };
+  return { x: samples.x[i], y: samples.y[i], n: samples.n?.[i] };
 }
 
 /** Where uPlot draws the dot of a line: on its nearest sample, nowhere beyond its ends. */
@@ -254,7 +254,7 @@ function underCursor(u) {
   for (const { line, samples, label, key } of u.series) {
     if (!line || line.faint) continue;
     const found = sampleAt(u, samples, x);
-    if (found?.y !== undefined) rows.push({ key, label, colour: line.colour, ...found, off: Math.abs(u.valToPos(found.x, "x") - left) });
+    if (found?.y !== undefined) rows.push({ key, label, colour: line.colour, of: line.of, ...found, off: Math.abs(u.valToPos(found.x, "x") - left) });
     else if (found && line.ends) ended.push({ label, x: found.ended });
   }
   if (!rows.length) return ended.length ? { x, rows, ended } : null;

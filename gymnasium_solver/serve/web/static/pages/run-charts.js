@@ -2,6 +2,7 @@
 import { html, useMemo, useRef, useState } from "../vendor/ui.js";
 import { Chart } from "../lib/chart.js";
 import { short, value } from "../lib/format.js";
+import { ColumnsChoice, Panel, PanelGroup, keyMetrics } from "../lib/panel.js";
 import { Select } from "../lib/parts.js";
 import { setQuery } from "../lib/router.js";
 import { useSeen, useSeries } from "../lib/series.js";
@@ -21,8 +22,8 @@ const options = (axes, points) => ({ x: axes.x, smooth: axes.smooth || undefined
 
 /** A smoothed line with its raw line behind it, or the raw line alone. */
 export function linesOf(series, { key, label, colour, smooth, width, faintRaw = true }) {
-  if (!smooth || !series.smooth) return [{ key, label, colour, x: series.x, y: series.y, lo: series.lo, hi: series.hi, width }];
-  return [...(faintRaw ? [{ key: `${key}/raw`, label, colour, x: series.x, y: series.y, faint: true, width: 1 }] : []), { key, label, colour, x: series.x, y: series.smooth, width: width ?? 2 }];
+  if (!smooth || !series.smooth) return [{ key, label, colour, x: series.x, y: series.y, lo: series.lo, hi: series.hi, bad: series.bad, width }];
+  return [...(faintRaw ? [{ key: `${key}/raw`, label, colour, x: series.x, y: series.y, faint: true, width: 1 }] : []), { key, label, colour, x: series.x, y: series.smooth, bad: series.bad, width: width ?? 2 }];
 }
 
 export function ReturnChart({ run, detail, axes, version, onMark, height = 300 }) {
@@ -48,23 +49,29 @@ export function ReturnChart({ run, detail, axes, version, onMark, height = 300 }
   ]), [detail.alerts, run.checkpoints, axes.x]);
   if (train.loaded && val.loaded && lines.length === 0) return html`<p class="quiet">No metrics are logged yet.</p>`;
   return html`<${Chart} label=${`Returns of ${run.id}`} lines=${lines} marks=${marks} level=${run.threshold} height=${height} logX=${axes.logX} logY=${axes.logY} xLabel=${X_LABEL[axes.x]} onMark=${onMark} />
-    <p class="quiet keys-line"><span class="k k0"></span>evaluations (± std) <span class="k k6"></span>training episodes ${run.threshold !== null && html`<span class="k dashed"></span>solved at ${value(run.threshold)}`} <span class="wide-only">· drag to zoom, double click to reset</span></p>`;
+    <p class="quiet keys-line"><span class="k k0"></span>evaluations (± std) <span class="k k6"></span>training episodes ${test.series[0]?.x.length > 0 && html`<span class="k point"></span>held-out test`} ${run.threshold !== null && html`<span class="k dashed"></span>solved at ${value(run.threshold)}`} <span class="wide-only">· drag to zoom, double click to reset</span></p>`;
 }
 
 export function MetricPanels({ run, detail, axes, version }) {
   const [text, setText] = useState("");
+  const words = text.trim().toLowerCase();
+  const byName = useMemo(() => new Map(detail.metrics.map((metric) => [metric.name, metric])), [detail.metrics.length]);
   const groups = useMemo(() => {
     const found = new Map();
     for (const metric of detail.metrics) {
-      if (!metric.name.toLowerCase().includes(text.trim().toLowerCase())) continue;
+      if (!`${metric.name} ${metric.label ?? ""}`.toLowerCase().includes(words)) continue;
       const group = metric.group || metric.name.split("/").slice(0, 2).join("/");
       if (!found.has(group)) found.set(group, []);
       found.get(group).push(metric);
     }
     return [...found].sort(([a], [b]) => order(a) - order(b));
-  }, [detail.metrics.length, text]);
-  return html`<div class="row toolbar"><input type="search" placeholder="Search the metrics" aria-label="Search the metrics" value=${text} onInput=${(e) => setText(e.target.value)} /><span class="quiet">${detail.metrics.length} metrics</span><span class="grow"></span><${Axes} axes=${axes} /></div>
-    ${groups.map(([group, metrics]) => html`<details key=${group} class="metric-group" open><summary><h2>${group}</h2> <span class="quiet">${metrics.length}</span></summary><div class="panels">${metrics.map((metric) => html`<${MetricPanel} key=${metric.name} run=${run} metric=${metric} axes=${axes} version=${version} />`)}</div></details>`)}`;
+  }, [detail.metrics.length, words]);
+  const key = words ? [] : keyMetrics(byName.keys()).map((name) => byName.get(name));
+  const panel = (metric) => html`<${MetricPanel} key=${metric.name} run=${run} metric=${metric} axes=${axes} version=${version} />`;
+  return html`<div class="row toolbar"><input type="search" placeholder="Search the metrics" aria-label="Search the metrics" value=${text} onInput=${(e) => setText(e.target.value)} /><span class="quiet">${detail.metrics.length} metrics</span><span class="grow"></span><${ColumnsChoice} /><${Axes} axes=${axes} /></div>
+    ${key.length > 0 && html`<${PanelGroup} name="Key" count=${key.length}>${key.map(panel)}<//>`}
+    ${groups.map(([group, metrics]) => html`<${PanelGroup} key=${group} name=${group} count=${metrics.length}>${metrics.map(panel)}<//>`)}
+    ${groups.length === 0 && html`<p class="empty">${words ? "No metric matches." : "No metrics are logged yet."}</p>`}`;
 }
 
 const FIRST = ["val/roll", "train/roll", "test/roll", "train/opt"];
@@ -73,12 +80,8 @@ const order = (group) => { const at = FIRST.findIndex((f) => group.startsWith(f)
 function MetricPanel({ run, metric, axes, version }) {
   const ref = useRef(null);
   const seen = useSeen(ref);
-  const [table, setTable] = useState(false);
-  const { series, error } = useSeries([run.id], metric.name, options(axes, 500), version, seen);
-  const lines = useMemo(() => (series[0] ? linesOf(series[0], { key: metric.name, label: metric.name, colour: 0, smooth: axes.smooth }) : []), [series, axes.smooth]);
-  const last = series[0]?.y.at(-1);
-  return html`<section class="panel metric" ref=${ref} data-metric=${metric.name}><header><h3 title=${metric.description}>${metric.name.split("/").slice(2).join("/") || metric.name}</h3><span class="grow"></span><b>${value(last)}</b>${metric.unit && html`<span class="quiet">${metric.unit}</span>`}<button class="plain small" aria-pressed=${table} title="Show the numbers" aria-label=${`Show the numbers of ${metric.name}`} onClick=${() => setTable(!table)}>▦</button></header>
-    <div class="body">${error && html`<p class="bad">${error}</p>`}${table ? html`<div class="scroll numbers" tabindex="0"><table><thead><tr><th class="num">${X_LABEL[axes.x]}</th><th class="num">value</th></tr></thead><tbody>${series[0]?.x.map((x, i) => html`<tr key=${i}><td class="num">${value(x)}</td><td class="num">${value(series[0].y[i])}</td></tr>`)}</tbody></table></div>`
-      : html`<${Chart} label=${metric.name} lines=${lines} height=${170} logX=${axes.logX} logY=${axes.logY} xLabel=${X_LABEL[axes.x]} syncKey=${`run-${run.id}`} />`}
-    ${metric.description && html`<p class="quiet about">${metric.description}</p>`}</div></section>`;
+  const { series, error, loaded } = useSeries([run.id], metric.name, options(axes, 500), version, seen);
+  const lines = useMemo(() => (series[0] ? linesOf(series[0], { key: metric.name, label: metric.label || metric.name, colour: 0, smooth: axes.smooth }) : []), [series, axes.smooth]);
+  return html`<section class="panel metric" ref=${ref} data-metric=${metric.name}><${Panel} metric=${metric} lines=${lines} axes=${axes} xLabel=${X_LABEL[axes.x]} syncKey=${`run-${run.id}`} error=${error} isLoaded=${loaded}
+    note=${metric.description && html`<p class="quiet about">${metric.description} <code>${metric.name}</code></p>`} /></section>`;
 }
