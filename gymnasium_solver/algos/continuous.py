@@ -16,14 +16,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos.replay_learner import ReplayLearner
+from gymnasium_solver.algos.batch_rows import Rows, rows_of
+from gymnasium_solver.algos.replay_learner import ReplayLearner, SequenceLengths
 from gymnasium_solver.data.replay import ReplayBatch
+from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.descent import Descent
-from gymnasium_solver.fast.program import Hp
-from gymnasium_solver.nets.actor_critics import ActorCritics
-from gymnasium_solver.nets.encoder import TensorObs
+from gymnasium_solver.fast.program import Hp, Learnt
+from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics, with_actions
 from gymnasium_solver.nets.heads import critic_head
+from gymnasium_solver.nets.recurrent import Recurrence
+from gymnasium_solver.nets.renorm import batch_statistics, take_moments
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.spaces.action_dists import require_bounded_box
 from gymnasium_solver.spaces.actions import DiscreteActions, mask_tensor
@@ -47,6 +50,10 @@ def build_networks(
         raise ConfigError(f"norm: {cfg.algo_id} has {own} norm here; remove norm: {cfg.norm}")
     network = learner.network._replace(norm=norm or cfg.norm)
     dims = network.hidden_dims if cfg.critic_hidden_dims is None else cfg.critic_hidden_dims
+    recurrence = None
+    if getattr(cfg, "recurrent", None) is not None:
+        recurrence = Recurrence(cfg.recurrent, cfg.recurrent_dim)
+        learner.sequences = SequenceLengths(cfg.burn_in, cfg.sequence_length)
     return ActorCritics(
         learner.observation_space,
         network,
@@ -55,6 +62,7 @@ def build_networks(
         share_encoder=cfg.share_encoder,
         normalize_obs=cfg.obs_normalization,
         clip_obs=cfg.clip_obs,
+        recurrence=recurrence,
         generator=learner.generator,
         **shape,
     ).to(learner.device)
@@ -143,15 +151,24 @@ def learn_alpha(
     return {"opt/loss/alpha": loss}
 
 
-def target_entropy(learner: Any, hp: Hp, mask: Tensor | None) -> float | Tensor:
-    """The entropy that a learnt temperature holds the policy at."""
+def target_entropy(learner: Any, hp: Hp, batch: Any) -> float | Tensor:
+    """The entropy that a learnt temperature holds the policy at, in the states of a batch."""
     if "target_entropy" in hp:
         return hp["target_entropy"]
     if not learner.n_actions:
         each = getattr(learner.config, "target_entropy_by_std", None)
         return learner.width * (-1.0 if each is None else each)
-    largest = math.log(learner.n_actions) if mask is None else mask.sum(1).log().mean()
+    largest = math.log(learner.n_actions) if batch.mask is None else _largest_entropy(batch)
     return hp["target_entropy_ratio"] * largest
+
+
+def _largest_entropy(batch: Any) -> Tensor:
+    """Mean over states, that of a policy which takes all legal actions alike."""
+    if not isinstance(batch, SequenceBatch):
+        entropy: Tensor = batch.mask.sum(1).log().mean()
+        return entropy
+    logs = batch.mask[:, :-1].sum(2).clamp(min=1).log() * batch.valid
+    return logs.sum() / batch.valid.sum().clamp(min=1.0)
 
 
 def actor_turn(learner: ReplayLearner) -> bool:
@@ -173,8 +190,15 @@ def renamed(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any
     return {names[name]: value for name, value in found.items()}
 
 
-def taken_values(net: ActorCritics, batch: ReplayBatch) -> Tensor:
-    """The lowest critic's value of the actions in a batch [B], by a pass through all networks."""
+def taken_values(net: ActorCritics, batch: Any, burn_in: int = 0) -> Tensor | None:
+    """The lowest critic's value of the actions in a batch [B], by a pass through all networks; of
+    sequences there are none."""
+    if isinstance(batch, SequenceBatch):
+        rows = rows_of(net, batch, burn_in)
+        actions = None if batch.actions.ndim == 2 else rows.batch.actions
+        net.actor.layers(rows.now(net.actor))
+        net.critic.values(rows.now(net.critic), actions)
+        return None
     is_discrete = batch.actions.ndim == 1
     _, outputs = net(batch.obs, None if is_discrete else batch.actions)
     q = net.head.value(outputs).amin(0)
@@ -193,22 +217,133 @@ def next_values(net: ActorCritics, batch: ReplayBatch) -> Tensor:
     return net.head.value(net.critic(x, best)).amin(0)
 
 
-def deterministic_actor_loss(net: ActorCritics, obs: TensorObs) -> Tensor:
-    """Minus the first critic's value of the actor's action."""
-    x = net.encoder(obs)
-    return -net.head.value(net.critic.first(x, torch.tanh(net.actor(x)))).mean()
+class CriticTerms(NamedTuple):
+    loss: Tensor
+    q: Tensor  # mean
+    errors: Tensor  # absolute TD errors [B]
+    moments: list[Tensor]  # of batch norms
+
+
+def both_critics(
+    net: ActorCritics,
+    target: Critics,
+    rows: Rows,
+    actions: Tensor | None,
+    next_actions: Tensor | None,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Outputs of the critics for (s, a), of the target critics for (s', a'), and the statistics of
+    batch norms. Batch norm gets both in one pass: apart, a critic would compare values that are
+    normalised differently. Target critics use the statistics of the batch as well."""
+    if not net.has_batch_norm:
+        with torch.no_grad():
+            following = target.values(rows.later(target), next_actions)
+        return net.critic.values(rows.now(net.critic), actions), following, []
+
+    def joint(critics: Critics) -> tuple[Tensor, Tensor]:
+        inputs = [
+            with_actions(rows.now(critics), actions),
+            with_actions(rows.later(critics), next_actions),
+        ]
+        both = critics.shaped(critics.mlps(torch.cat(inputs)))
+        now, later = both.tensor_split(2, dim=1)
+        return now, later
+
+    with torch.no_grad(), batch_statistics(target):
+        _, following = joint(target)
+    with batch_statistics(net.critic) as moments:
+        outputs, _ = joint(net.critic)
+    return outputs, following, moments
+
+
+# -- deterministic actors: TD3, DDPG -------------------------------------------------------------
+
+
+def deterministic_critic_loss(
+    net: ActorCritics,
+    target_actor: Actor,
+    target_critic: Critics,
+    given: Any,
+    burn_in: int = 0,
+    noise_std: Tensor | None = None,
+    noise_clip: Tensor | None = None,
+) -> CriticTerms:
+    """Towards the target critics' value of the target actor's action, with clipped noise on it if
+    `noise_std` is given."""
+    rows = rows_of(net, given, burn_in)
+    batch = rows.batch
+    with torch.no_grad(), batch_statistics(target_actor):
+        next_actions = torch.tanh(target_actor.layers(rows.later(target_actor)))
+        if noise_std is not None:
+            assert batch.noise is not None
+            assert noise_clip is not None
+            noise = (batch.noise * noise_std).clamp(-noise_clip, noise_clip)
+            next_actions = (next_actions + noise).clamp(-1.0, 1.0)
+    outputs, following, moments = both_critics(
+        net, target_critic, rows, batch.actions, next_actions
+    )
+    with torch.no_grad():
+        wanted = net.head.target(net.head.lowest(following), batch.reward, batch.discount)
+    loss, q, errors = net.head.critics_loss(outputs, wanted, batch.weight)
+    return CriticTerms(loss, q, rows.priorities(errors), moments)
+
+
+def seen_by_actor(net: ActorCritics, rows: Rows) -> tuple[Tensor, Tensor | None]:
+    """What the actor's layers take at s and, if they are given for its loss, at s'."""
+    has_next = isinstance(rows.batch, ActorBatch) and rows.batch.next_obs is not None
+    return rows.now(net.actor), rows.later(net.actor) if has_next else None
+
+
+def deterministic_actor_loss(
+    net: ActorCritics, given: Any, burn_in: int = 0
+) -> tuple[Tensor, list[Tensor]]:
+    """Minus the first critic's value of the actor's action, and the statistics of batch norms."""
+    rows = rows_of(net, given, burn_in)
+    with batch_statistics(net.actor) as moments:
+        actions = torch.tanh(net.actor.outputs(*seen_by_actor(net, rows)))
+    q = net.head.value(net.critic.first(rows.now(net.critic), actions))
+    return -rows.mean(q), moments
+
+
+def learn_deterministically(
+    learner: Any, batch: Any, hp: Hp, noise: Tensor | None, numbers: Mapping[str, Any],
+    trains_actor: bool,
+) -> Learnt:  # fmt: skip
+    """One gradient step of the critics and, in its turn, of the actor."""
+    steps = learner.critic(for_critics(batch, noise), numbers, hp.get("critic_lr", hp["policy_lr"]))
+    take_moments(learner.net.critic, moments_in(steps.by_sample))
+    metrics = renamed(steps.last(), CRITIC_METRICS)
+    if trains_actor:
+        given = for_actor(batch, None, has_next=learner.config.block == "flash")
+        actor = learner.actor(given, {}, hp["policy_lr"])
+        take_moments(learner.net.actor, moments_in(actor.by_sample))
+        metrics |= renamed(actor.last(), ACTOR_METRICS)
+    return Learnt(metrics, steps.by_sample["errors"])
 
 
 # -- soft actor-critics with discrete actions: expectations over actions are exact ---------------
 
 
 class ActorBatch(NamedTuple):
-    """Input of the actor's loss."""
+    """Input of the actor's loss, if it is not a batch of sequences."""
 
     obs: Any  # tree of tensors [B, ...]
     mask: Tensor | None = None  # legal actions [B, A], if the env provides masks
     noise: Tensor | None = None  # standard normal [B, A], for Box actions
     next_obs: Any = None  # to normalise by their statistics too (batch norm of block flash)
+
+
+def for_critics(batch: Any, noise: Tensor | None) -> Any:
+    """The input of the critics' loss. It does not read the legal actions of s."""
+    if isinstance(batch, SequenceBatch):
+        return batch._replace(noise=noise)
+    return batch._replace(noise=noise, mask=None)
+
+
+def for_actor(batch: Any, noise: Tensor | None, has_next: bool = False) -> Any:
+    """The input of the actor's loss. `has_next`: with the observations that follow."""
+    if isinstance(batch, SequenceBatch):
+        return batch._replace(noise=noise)
+    return ActorBatch(batch.obs, batch.mask, noise, batch.next_obs if has_next else None)
 
 
 def legal_log_probs(logits: Tensor, mask: Tensor | None) -> Tensor:

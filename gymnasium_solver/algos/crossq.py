@@ -174,11 +174,11 @@ class CrossQ(ReplayLearner):
         found = steps.last()
         metrics = {**renamed(found, ACTOR_METRICS), "opt/policy/alpha": alpha}
         if self.alpha is not None:
-            gap = found["entropy"] - target_entropy(self, hp, batch.mask)
+            gap = found["entropy"] - target_entropy(self, hp, batch)
             metrics |= learn_alpha(self, self.alpha, self.critic, gap, hp)
         return metrics
 
-    def forward_all(self, batch: ReplayBatch) -> Tensor:
+    def forward_all(self, batch: ReplayBatch) -> Tensor | None:
         return taken_values(self.net, batch)
 
     def next_values(self, batch: ReplayBatch) -> Tensor:

@@ -72,6 +72,10 @@ def sequence_loss(errors: Tensor, batch: SequenceBatch, is_huber: bool) -> tuple
     """The weighted mean over sequences, and their priorities [B]."""
     loss = huber(errors) if is_huber else errors.square()
     n = batch.valid.sum(1).clamp(min=1.0)
-    size = errors.detach().abs()
-    priority = MAX_SHARE * size.amax(1) + (1 - MAX_SHARE) * size.sum(1) / n
-    return (batch.weight * loss.sum(1) / n).mean(), priority
+    return (batch.weight * loss.sum(1) / n).mean(), priorities(errors.detach().abs(), n)
+
+
+def priorities(size: Tensor, n: Tensor) -> Tensor:
+    """Of sequences [B], from absolute errors [B, L], 0 at rows that are not learnt from. `n` [B]:
+    rows that are."""
+    return MAX_SHARE * size.amax(1) + (1 - MAX_SHARE) * size.sum(1) / n

@@ -144,8 +144,17 @@ class ReplayLearner(Learner):
             extension.bytes_per_transition for extension in self.extensions
         )
         if self.policy.has_memory:
-            more += sum(part.nbytes for part in self.policy.initial_carry(1).values())
+            more += sum(part.nbytes for part in self._stored_carry().values())
         return rows + more * cfg.buffer_size
+
+    def _stored_carry(self) -> dict[str, np.ndarray]:
+        """An example of the carry that is stored with a transition."""
+        return self.policy.recorded_carry(self.policy.initial_carry(1))
+
+    @property
+    def burn_in(self) -> int:
+        """Rows of a sequence that only bring the carry up to date."""
+        return 0 if self.sequences is None else self.sequences.burn_in
 
     @property
     def saves_replay(self) -> bool:  # type: ignore[override]
@@ -187,7 +196,7 @@ class ReplayLearner(Learner):
             self.actions,
             has_masks=has_masks,
             frame_stacks=self.frame_stacks,
-            carry=self.policy.initial_carry(1) if self.policy.has_memory else None,
+            carry=self._stored_carry() if self.policy.has_memory else None,
             directory=cfg.replay_dir,
             has_goals=any(extension.tracks_episodes for extension in self.extensions),
             has_bonus=any(extension.gives_bonus for extension in self.extensions),

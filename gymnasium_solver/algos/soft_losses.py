@@ -1,27 +1,27 @@
-"""The losses of SAC, for Box and discrete actions: pure functions of networks and a batch.
+"""The losses of SAC, for Box and discrete actions: pure functions of networks and a batch of
+transitions (`ReplayBatch`, for the actor `ActorBatch`) or, with memory, of sequences.
 
 Critics learn the soft Bellman target, the actor maximises value plus entropy. With batch norm a
 loss also returns the statistics of its batch (nets/renorm.py), which are taken after the step.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from gymnasium_solver.algos.continuous import ActorBatch, legal_log_probs, of_actions, soft_value
-from gymnasium_solver.data.replay import ReplayBatch
-from gymnasium_solver.nets.actor_critics import ActorCritics, Critics
-from gymnasium_solver.nets.encoder import Encoded
+from gymnasium_solver.algos.batch_rows import rows_of
+from gymnasium_solver.algos.continuous import (
+    CriticTerms,
+    both_critics,
+    legal_log_probs,
+    of_actions,
+    seen_by_actor,
+    soft_value,
+)
+from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.renorm import batch_statistics
-
-
-class CriticTerms(NamedTuple):
-    loss: Tensor
-    q: Tensor  # mean
-    errors: Tensor  # absolute TD errors [B]
-    moments: list[Tensor]  # of batch norms
 
 
 class ActorTerms(NamedTuple):
@@ -30,92 +30,71 @@ class ActorTerms(NamedTuple):
     moments: list[Tensor]
 
 
-def both_critics(
-    net: ActorCritics,
-    target: Critics,
-    x: Encoded,
-    actions: Tensor | None,
-    next_x: Encoded,
-    next_actions: Tensor | None,
-) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Outputs of the critics for (s, a), of the target critics for (s', a'), and the statistics of
-    batch norms. Batch norm gets both in one pass: apart, a critic would compare values that are
-    normalised differently. Target critics use the statistics of the batch as well."""
-    if not net.has_batch_norm:
-        with torch.no_grad():
-            following = target(next_x, next_actions)
-        return net.critic(x, actions), following, []
-
-    def joint(critics: Critics) -> tuple[Tensor, Tensor]:
-        inputs = [critics.inputs(x, actions), critics.inputs(next_x, next_actions)]
-        both = critics.shaped(critics.mlps(torch.cat(inputs)))
-        now, later = both.tensor_split(2, dim=1)
-        return now, later
-
-    with torch.no_grad(), batch_statistics(target):
-        _, following = joint(target)
-    with batch_statistics(net.critic) as moments:
-        outputs, _ = joint(net.critic)
-    return outputs, following, moments
-
-
 # -- Box actions ----------------------------------------------------------------------------------
 
 
 def critic_loss(
-    net: ActorCritics, target: Critics, batch: ReplayBatch, alpha: Tensor
+    net: ActorCritics, target: Critics, given: Any, alpha: Tensor, burn_in: int = 0
 ) -> CriticTerms:
-    next_x = net.encoder(batch.next_obs)
+    rows = rows_of(net, given, burn_in)
+    batch = rows.batch
     with torch.no_grad():
-        next_actions, next_log_prob = net.actor.sampled(next_x, batch.noise)
-    x = net.encoder(batch.obs)
-    outputs, following, moments = both_critics(net, target, x, batch.actions, next_x, next_actions)
+        next_actions, next_log_prob = net.actor.sampled(rows.later(net.actor), batch.noise)
+    outputs, following, moments = both_critics(net, target, rows, batch.actions, next_actions)
     with torch.no_grad():
         entropy = -(alpha * next_log_prob)
         lowest = net.head.lowest(following)
         wanted = net.head.target(lowest, batch.reward, batch.discount, entropy)
-    return CriticTerms(*net.head.critics_loss(outputs, wanted, batch.weight), moments)
+    loss, q, errors = net.head.critics_loss(outputs, wanted, batch.weight)
+    return CriticTerms(loss, q, rows.priorities(errors), moments)
 
 
-def actor_loss(net: ActorCritics, batch: ActorBatch, alpha: Tensor) -> ActorTerms:
-    x = net.encoder(batch.obs)
-    next_x = None if batch.next_obs is None else net.encoder(batch.next_obs)
+def actor_loss(net: ActorCritics, given: Any, alpha: Tensor, burn_in: int = 0) -> ActorTerms:
+    rows = rows_of(net, given, burn_in)
+    y, beside = seen_by_actor(net, rows)
     with batch_statistics(net.actor) as moments:
-        actions, log_prob = net.actor.sampled(x, batch.noise, beside=next_x)
-    q = net.head.value(net.critic(x, actions)).amin(0)
-    return ActorTerms((alpha * log_prob - q).mean(), -log_prob.detach().mean(), moments)
+        actions, log_prob = net.actor.sampled(y, rows.batch.noise, beside)
+    q = net.head.value(net.critic.values(rows.now(net.critic), actions)).amin(0)
+    return ActorTerms(rows.mean(alpha * log_prob - q), -rows.mean(log_prob.detach()), moments)
 
 
 # -- discrete actions -----------------------------------------------------------------------------
 
 
 def discrete_critic_loss(
-    net: ActorCritics, target: Critics, batch: ReplayBatch, alpha: Tensor
+    net: ActorCritics, target: Critics, given: Any, alpha: Tensor, burn_in: int = 0
 ) -> CriticTerms:
-    x, next_x = net.encoder(batch.obs), net.encoder(batch.next_obs)
-    outputs, following, moments = both_critics(net, target, x, None, next_x, None)
+    rows = rows_of(net, given, burn_in)
+    batch = rows.batch
+    outputs, following, moments = both_critics(net, target, rows, None, None)
     with torch.no_grad():
-        log_probs = legal_log_probs(net.actor(next_x), batch.next_mask)
+        logits = net.actor.layers(rows.later(net.actor))
         lowest = net.head.value(following).amin(0)  # [B, A]
-        next_value = soft_value(log_probs, lowest, alpha)
+        next_value = soft_value(legal_log_probs(logits, batch.next_mask), lowest, alpha)
         wanted = net.head.known(batch.reward + batch.discount * next_value)
     chosen = of_actions(outputs, batch.actions)  # of [n, B, A] or [n, B, A, K]
-    return CriticTerms(*net.head.critics_loss(chosen, wanted, batch.weight), moments)
+    loss, q, errors = net.head.critics_loss(chosen, wanted, batch.weight)
+    return CriticTerms(loss, q, rows.priorities(errors), moments)
 
 
 def discrete_actor_loss(
-    net: ActorCritics, steady_actor: nn.Module | None, batch: ActorBatch, c: Mapping[str, Tensor]
+    net: ActorCritics,
+    steady_actor: Actor | None,
+    given: Any,
+    c: Mapping[str, Tensor],
+    burn_in: int = 0,
 ) -> ActorTerms:
-    x, mask = net.encoder(batch.obs), batch.mask
+    rows = rows_of(net, given, burn_in)
+    y, mask = rows.now(net.actor), rows.batch.mask
     with batch_statistics(net.actor) as moments:
-        log_probs = legal_log_probs(net.actor(x), mask)
+        log_probs = legal_log_probs(net.actor.layers(y), mask)
     with torch.no_grad():
-        q = net.head.value(net.critic(x)).amin(0)
-    loss = -soft_value(log_probs, q, c["alpha"]).mean()
+        q = net.head.value(net.critic.values(rows.now(net.critic), None)).amin(0)
+    loss = -rows.mean(soft_value(log_probs, q, c["alpha"]))
     entropy = -(log_probs.exp() * log_probs).sum(1)
     if steady_actor is not None:
         with torch.no_grad():
-            steady = legal_log_probs(steady_actor(x), mask)
+            steady = legal_log_probs(steady_actor.layers(rows.now(steady_actor)), mask)
             wanted = -(steady.exp() * steady).sum(1)
-        loss = loss + c["penalty_coef"] * 0.5 * (entropy - wanted).square().mean()
-    return ActorTerms(loss, entropy.detach().mean(), moments)
+        loss = loss + c["penalty_coef"] * 0.5 * rows.mean((entropy - wanted).square())
+    return ActorTerms(loss, rows.mean(entropy.detach()), moments)

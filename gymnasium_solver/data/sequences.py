@@ -53,13 +53,14 @@ class SequenceBatch(NamedTuple):
     obs: Any  # tree of [B, R, ...]
     is_first: Any  # [B, R]
     carry: Any  # of the acting policy, before the first row: a tree of [B, ...]
-    actions: Any  # [B, L]
+    actions: Any  # [B, L] discrete, or [B, L, A]
     reward: Any  # discounted n-step rewards [B, L]
     discount: Any  # of the bootstrapped value, 0 after a termination [B, L]
     place: Any  # row that is bootstrapped from, 1 to L after burn-in [B, L]
     valid: Any  # rows to learn from, as numbers [B, L]
     weight: Any  # importance weight [B]
     mask: Any = None  # legal actions after burn-in [B, L + 1, A]
+    noise: Any = None  # standard normal noise for the loss [B, L, A]
 
 
 def n_step_targets(

@@ -45,7 +45,7 @@ from gymnasium_solver.media.saliency import (
     occlusion,
 )
 from gymnasium_solver.nets.actor_critic import ActorCritic
-from gymnasium_solver.nets.actor_critics import ActorCritics
+from gymnasium_solver.nets.actor_critics import ActorCritics, Branch
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder
 from gymnasium_solver.nets.features import Features
 from gymnasium_solver.nets.q_network import QNetwork
@@ -150,8 +150,10 @@ class _Explained:
         self.chosen = on_device(moment.decision.chosen[None], agent.device)
         self.mask = None if moment.mask is None else on_device(moment.mask[None], agent.device)
         self.is_discrete = isinstance(self.actions, DiscreteActions)
-        core = moment.decision.carry.get("core")
-        self._carry = None if core is None else on_device(core[None], agent.device)
+        self._carry = {
+            name: on_device(part[None], agent.device)
+            for name, part in moment.decision.carry.items()
+        }
 
     def score(self, target: str) -> Parts:
         if isinstance(self.net, ActorCritic):
@@ -162,12 +164,10 @@ class _Explained:
             return self._actor_critics(self.net, target)
         raise ConfigError(f"{type(self.net).__name__}: explain does not know this network.")
 
-    def _memory(self, n: int) -> tuple[Tensor, Tensor]:
+    def _memory(self, n: int, name: str = "core") -> tuple[Tensor, Tensor]:
         """The carry of this step, the same for each of n rows; none of them opens an episode."""
-        assert self._carry is not None, "a recurrent network has a carry"
-        return self._carry.expand(n, -1), torch.zeros(
-            n, dtype=torch.bool, device=self._carry.device
-        )
+        core = self._carry[name]
+        return core.expand(n, -1), torch.zeros(n, dtype=torch.bool, device=core.device)
 
     def _actor_critic(self, net: ActorCritic, target: str) -> Parts:
         def trunk(x: Encoded) -> Tensor:
@@ -224,21 +224,29 @@ class _Explained:
         return (lambda x: mask_tensor(q_values(x), self.mask).amax(1)), best, net.q.features
 
     def _actor_critics(self, net: ActorCritics, target: str) -> Parts:
+        def seen(part: Branch, x: Encoded) -> Tensor:
+            if part.core is None:
+                return part.features(x)
+            return part.remembered(x, *self._memory(len(leaves_of(x)[0]), part.carry_name))[0]
+
         def value(x: Encoded) -> Tensor:
+            y = seen(net.critic, x)
             if self.is_discrete:
-                return net.head.value(net.critic(x)).amin(0)[:, int(self.chosen[0])]
-            taken = self.chosen.expand(len(leaves_of(x)[0]), -1)
-            return net.head.value(net.critic(x, taken)).amin(0)
+                return net.head.value(net.critic.values(y, None)).amin(0)[:, int(self.chosen[0])]
+            return net.head.value(net.critic.values(y, self.chosen.expand(len(y), -1))).amin(0)
+
+        def outputs(x: Encoded) -> Tensor:
+            return net.actor.layers(seen(net.actor, x))
 
         def mean(x: Encoded) -> Tensor:
-            out = net.actor(x)
+            out = outputs(x)
             has_std = isinstance(self.policy, SoftPolicy)
             return torch.tanh(out.chunk(2, dim=1)[0] if has_std else out)
 
         if target == "value":
             return value, Q_VALUE, net.critic.features
         if self.is_discrete:
-            return self._log_odds(net.actor), LOG_ODDS, net.actor_features
+            return self._log_odds(outputs), LOG_ODDS, net.actor_features
         return _along(mean), ALONG, net.actor_features
 
 

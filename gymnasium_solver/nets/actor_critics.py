@@ -4,11 +4,15 @@ The actor outputs the parameters of a tanh-squashed Gaussian (means, then log st
 a deterministic action before its tanh, or logits over discrete actions. The critics take the
 observation and the action, or only the observation if they output one value per discrete action.
 Actions are in the policy's units: [-1, 1] are the bounds of the environment's Box.
+
+With memory, actor and critics have a recurrent core each, over the features of the observations;
+all critics share one. The layers after it get its outputs beside the features of the present
+observation, and critics the action.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +24,7 @@ from gymnasium_solver.nets.features import Features, encoder_for
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
+from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
 from gymnasium_solver.nets.renorm import batch_norms
 from gymnasium_solver.nets.sde import CLIP_MEAN, SdeHead
 from gymnasium_solver.spaces.action_dists import log_slope
@@ -92,8 +97,53 @@ class SharedFeatures(nn.Module):
         return SharedFeatures(memo.get(id(self.trained), self.trained))
 
 
-class Actor(nn.Module):
+class Branch(nn.Module):
+    """Base of actor and critics: features and, with memory, a recurrent core over them."""
+
+    carry_name: ClassVar[str]
+    """Of its core's state in the policy's carry."""
+
+    def __init__(
+        self,
+        features: Features | SharedFeatures,
+        recurrence: Recurrence | None,
+        generator: torch.Generator,
+    ):
+        super().__init__()
+        self.features: Any = features
+        self.core: RecurrentCore | None = None
+        self.width = features.width
+        """Of what the layers take."""
+        if recurrence is not None:
+            self.core = RecurrentCore(recurrence.kind, features.width, recurrence.dim, generator)
+            self.width += recurrence.dim
+
+    def remembered(self, x: Encoded, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
+        """One row of every env: what the layers take [B, width], and the new carry."""
+        assert self.core is not None
+        features = self.features(x)
+        y, carry = self.core.step(features, carry, is_first)
+        return torch.cat([features, y], dim=1), carry
+
+    def sequence(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:
+        """Encoded sequences, flattened to [B * L, ...] -> what the layers take [B * L, width]."""
+        assert self.core is not None
+        n, n_rows = is_first.shape
+        features = self.features(x)
+        by_step = by_time(features, n).view(n_rows, n, -1)
+        y, _ = self.core.by_time(by_step, carry, is_first.t())
+        return torch.cat([features, by_time(y.flatten(0, 1), n_rows)], dim=1)
+
+    def carry_after(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:
+        """The carry after encoded sequences, flattened to [B * L, ...]."""
+        assert self.core is not None
+        return self.core(self.features(x).view(*is_first.shape, -1), carry, is_first)[1]
+
+
+class Actor(Branch):
     """Features and an MLP, initialised like the critics: encoded observations -> actor outputs."""
+
+    carry_name = "core"
 
     def __init__(
         self,
@@ -104,17 +154,18 @@ class Actor(nn.Module):
         sde_log_std_init: float | None = None,
         shared: Features | None = None,
         log_std_bound: StdBound | None = None,
+        recurrence: Recurrence | None = None,
     ):
         """`sde_log_std_init`: outputs are means and deviations of state-dependent exploration.
         `shared`: features of the critics, which are used and not trained by the actor.
         `log_std_bound`: outputs are means and log standard deviations, bounded so."""
-        super().__init__()
-        self.log_std_bound: StdBound = log_std_bound or "clamp"
-        self.features: Features | SharedFeatures = (
+        features: Features | SharedFeatures = (
             Features(encoder, network, None, generator) if shared is None
             else SharedFeatures(shared)
         )  # fmt: skip
-        n_in = self.features.width
+        super().__init__(features, recurrence, generator)
+        self.log_std_bound: StdBound = log_std_bound or "clamp"
+        n_in = self.width
         dims = network.hidden_dims
         n_last = dims[-1] if dims else n_in
         blocks = network.blocks(generator)
@@ -138,33 +189,38 @@ class Actor(nn.Module):
     def forward(self, x: Encoded) -> Tensor:
         return self.layers(self.features(x))
 
-    def latent(self, x: Encoded) -> Tensor:
-        """The features that the output layer takes."""
-        y = self.features(x)
+    def latent(self, y: Tensor) -> Tensor:
+        """What the output layer takes, from what the first layer takes."""
         for layer in list(self.layers)[:-1]:
             y = layer(y)
         return y
 
+    def outputs(self, y: Tensor, beside: Tensor | None = None) -> Tensor:
+        """The outputs from what the layers take. `beside`: of other observations, which pass batch
+        norms together with these."""
+        if beside is None:
+            return self.layers(y)
+        return self.layers(torch.cat([y, beside]))[: len(y)]
+
     def sampled(
-        self, x: Encoded, noise: Tensor | None, beside: Encoded | None = None
+        self, y: Tensor, noise: Tensor | None, beside: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Squashed actions [B, A] and their log-probabilities [B], from standard normal noise, or
-        with state-dependent exploration from the matrix in `sde.draw`. `beside`: other observations
-        that pass batch norms together with these."""
+        """Squashed actions [B, A] and their log-probabilities [B], from what the layers take and
+        standard normal noise, or with state-dependent exploration the matrix in `sde.draw`.
+        `beside`: see `outputs`."""
         if self.sde is None:
             assert noise is not None
-            features = self.features(x)
-            if beside is not None:
-                features = torch.cat([features, self.features(beside)])
-            outputs = self.layers(features)[: len(noise)]
-            return squash(outputs, noise, self.log_std_bound)
-        latent = self.latent(x)
+            return squash(self.outputs(y, beside), noise, self.log_std_bound)
+        latent = self.latent(y)
         return squash_sde(self.sde(latent), self.sde.noise(latent))
 
 
-class Critics(nn.Module):
-    """Several critics of the same shape. They share the image features, as in DrQ. What their
-    outputs mean is up to the critic head (nets/heads.py)."""
+class Critics(Branch):
+    """Several critics of the same shape. They share the image features, as in DrQ, and a recurrent
+    core. What their outputs mean is up to the critic head (nets/heads.py)."""
+
+    carry_name = "critic_core"
+    features: Features
 
     def __init__(
         self,
@@ -174,23 +230,27 @@ class Critics(nn.Module):
         n_actions: int,
         shape: tuple[int, ...],
         generator: torch.Generator,
+        recurrence: Recurrence | None = None,
     ):
         """`n_actions`: width of the action input; `shape`: of the outputs for one sample, () for
         one number."""
-        super().__init__()
-        self.features = Features(encoder, network, None, generator)
-        n_in = self.features.width + n_actions
+        super().__init__(Features(encoder, network, None, generator), recurrence, generator)
+        n_in = self.width + n_actions
         blocks = network.blocks(generator, n=n_critics)
         self.mlps = StackedMLP(blocks, n_in, network.hidden_dims, math.prod(shape))
         self.shape = shape
 
     def forward(self, x: Encoded, actions: Tensor | None = None) -> Tensor:
         """Outputs [n, B, *shape]."""
-        return self.shaped(self.mlps(self.inputs(x, actions)))
+        return self.values(self.features(x), actions)
 
-    def first(self, x: Encoded, actions: Tensor) -> Tensor:
-        """Outputs [B, *shape] of the first critic only."""
-        return self.shaped(self.mlps.first(self.inputs(x, actions)))
+    def values(self, y: Tensor, actions: Tensor | None) -> Tensor:
+        """The same from what the layers take."""
+        return self.shaped(self.mlps(with_actions(y, actions)))
+
+    def first(self, y: Tensor, actions: Tensor) -> Tensor:
+        """Outputs [B, *shape] of the first critic only, from what the layers take."""
+        return self.shaped(self.mlps.first(with_actions(y, actions)))
 
     def shaped(self, outputs: Tensor) -> Tensor:
         """Outputs of the MLPs [..., W] as [..., *shape]."""
@@ -199,8 +259,12 @@ class Critics(nn.Module):
         return outputs.squeeze(-1) if not self.shape else outputs.unflatten(-1, self.shape)
 
     def inputs(self, x: Encoded, actions: Tensor | None) -> Tensor:
-        features = self.features(x)
-        return features if actions is None else torch.cat([features, actions], dim=1)
+        return with_actions(self.features(x), actions)
+
+
+def with_actions(y: Tensor, actions: Tensor | None) -> Tensor:
+    """The inputs of critics: features, and actions if they take them."""
+    return y if actions is None else torch.cat([y, actions], dim=1)
 
 
 class ActorCritics(nn.Module):
@@ -227,6 +291,7 @@ class ActorCritics(nn.Module):
         log_std_bound: StdBound | None = None,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
+        recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
         """`n_critic_actions`: width of the action input of the critics; 0: no action input.
@@ -243,13 +308,13 @@ class ActorCritics(nn.Module):
         def actor(shared: Features | None = None) -> Actor:
             return Actor(
                 self.encoder, network, n_actor_outputs, generator, sde_log_std_init, shared,
-                log_std_bound,
+                log_std_bound, recurrence,
             )  # fmt: skip
 
         own_actor = None if share_encoder else actor()
         critic_layers = network if critic_network is None else critic_network
         self.critic = Critics(
-            self.encoder, critic_layers, n_critics, n_critic_actions, shape, generator
+            self.encoder, critic_layers, n_critics, n_critic_actions, shape, generator, recurrence
         )
         if share_encoder and not any(True for _ in self.critic.features.parameters()):
             raise ConfigError(
@@ -303,5 +368,34 @@ class ActorCritics(nn.Module):
 
     def actor_latent(self, obs: TensorObs) -> list[Tensor]:
         """The actor's outputs, and the features that they are computed from."""
-        latent = self.actor.latent(self.encoder(obs))
+        latent = self.actor.latent(self.actor.features(self.encoder(obs)))
         return [self.actor.layers[-1](latent), latent]
+
+    # -- with memory ------------------------------------------------------------------------
+
+    @property
+    def has_memory(self) -> bool:
+        return self.actor.core is not None
+
+    def initial_carry(self, n: int) -> dict[str, Tensor]:
+        """The state of the cores of n envs before their first observation."""
+        device = next(self.parameters()).device
+        return {
+            part.carry_name: torch.zeros(n, part.core.carry_width, device=device)
+            for part in (self.actor, self.critic)
+            if part.core is not None
+        }
+
+    def step(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
+        """One row of every env: the actor's outputs and its new carry."""
+        y, carry = self.actor.remembered(self.encoder(obs), carry, is_first)
+        return [self.actor.layers(y), carry]
+
+    def step_both(
+        self, obs: TensorObs, carry: Tensor, critic_carry: Tensor, is_first: Tensor
+    ) -> list[Tensor]:
+        """The same, and the new carry of the critics, which learning starts from."""
+        x = self.encoder(obs)
+        y, carry = self.actor.remembered(x, carry, is_first)
+        _, critic_carry = self.critic.remembered(x, critic_carry, is_first)
+        return [self.actor.layers(y), carry, critic_carry]

@@ -13,7 +13,9 @@ from gymnasium_solver.nets.actor_critics import (
     LOG_STD_MIN,
     TANH_MAX,
     TANH_MIN,
+    Actor,
     ActorCritics,
+    Critics,
 )
 from gymnasium_solver.policies.noise import Noise, RepeatedNoise, StateNoise
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Outlook, Policy
@@ -26,6 +28,10 @@ from gymnasium_solver.spaces.actions import (
 )
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
+
+CORES = (Actor.carry_name, Critics.carry_name)
+"""The recurrent cores whose state is in the carry. That of the critics is kept for learning, which
+starts sequences with it."""
 
 
 class NoisyPolicy(Policy):
@@ -53,9 +59,10 @@ class NoisyPolicy(Policy):
         self.noise = (
             Noise(width, keeps) if noise_repeat == 1 else RepeatedNoise(width, noise_repeat)
         )
-        self._infer = Inference(net.actor_outputs, net, record=record)
+        outputs = net.step_both if net.has_memory else net.actor_outputs
+        self._infer = Inference(outputs, net, record=record)
         self.explorer = CompiledForward(
-            net.actor_outputs, net, wanted=compile and record and net.actor.sde is None
+            outputs, net, wanted=compile and record and net.actor.sde is None
         )
         self.state_noise: StateNoise | None = None
         if net.actor.sde is not None:
@@ -63,26 +70,53 @@ class NoisyPolicy(Policy):
             self._infer_latent = Inference(net.actor_latent, net, record=record)
 
     def initial_carry(self, n: int) -> Carry:
-        return (self.noise if self.state_noise is None else self.state_noise).initial(n)
+        carry = (self.noise if self.state_noise is None else self.state_noise).initial(n)
+        for name, part in self.net.initial_carry(n).items():
+            carry[name] = part.cpu().numpy()
+        return carry
+
+    @property
+    def has_memory(self) -> bool:
+        return self.net.has_memory
+
+    def recorded_carry(self, carry: Carry) -> Carry:
+        return {name: carry[name] for name in CORES} if self.has_memory else {}
+
+    def _remember(self, obs: ActObs, carry: Carry, is_first: np.ndarray) -> Carry:
+        return self._outputs(obs, carry, is_first, explores=True)[1]
 
     def begin_rollout(self) -> None:
         if self.state_noise is not None:
             self.state_noise.begin_rollout()
 
-    def _outputs(self, obs: ActObs, explores: bool) -> np.ndarray:
-        """The actor's outputs: in C, if possible; for greedy actions once exploration is."""
+    def _outputs(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, explores: bool
+    ) -> tuple[np.ndarray, Carry]:
+        """The actor's outputs and the new carry: in C, if possible; for greedy actions once
+        exploration is."""
+        given = [obs, *(carry[name] for name in CORES), is_first] if self.has_memory else [obs]
         in_c = explores or self.explorer.mode == "compiled"
-        found = self.explorer(obs) if in_c else None
-        outputs: np.ndarray = self._infer(obs) if found is None else found[0]
-        return outputs
+        found = self.explorer(*given) if in_c else None
+        if found is None:
+            found = self._infer(*given)
+            found = found if self.has_memory else [found]
+        outputs, *cores = found
+        return outputs, {**carry, **dict(zip(CORES, cores, strict=True))} if cores else carry
 
     @torch.no_grad()
-    def _critic(self, obs: ActObs, actions: np.ndarray | None) -> np.ndarray:
+    def _critic(
+        self, obs: ActObs, carry: Carry, is_first: np.ndarray, actions: np.ndarray | None
+    ) -> np.ndarray:
         """Values [N] of the lowest critic, or [N, A] of each discrete action."""
-        device = next(self.net.parameters()).device
-        x = self.net.encoder(map_tree(lambda part: on_device(part, device), obs))
+        net, device = self.net, next(self.net.parameters()).device
+        x = net.encoder(map_tree(lambda part: on_device(part, device), obs))
         given = None if actions is None else on_device(actions, device)
-        values = self.net.head.value(self.net.critic(x, given))
+        if net.has_memory:
+            core = on_device(carry[net.critic.carry_name], device)
+            y, _ = net.critic.remembered(x, core, on_device(is_first, device))
+        else:
+            y = net.critic.features(x)
+        values = net.head.value(net.critic.values(y, given))
         lowest: np.ndarray = values.amin(dim=0).cpu().numpy()
         return lowest
 
@@ -99,7 +133,8 @@ class SoftPolicy(NoisyPolicy):
             outputs, latent = self._infer_latent(obs)
             noise, carry = self.state_noise(latent, carry, self.rng)
             return Acted(np.tanh(outputs[:, : noise.shape[1]] + noise), carry)
-        outputs = mask_outputs(self._outputs(obs, explores=True), mask)
+        outputs, carry = self._outputs(obs, carry, is_first, explores=True)
+        outputs = mask_outputs(outputs, mask)
         if isinstance(self.actions, DiscreteActions):
             noise, carry = self.noise.exponential(carry, is_first, self.rng)
             return Acted(gumbel_max(outputs, noise), carry)
@@ -109,19 +144,21 @@ class SoftPolicy(NoisyPolicy):
         return Acted(np.tanh(mean + std * noise), carry)
 
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
-        outputs = mask_outputs(self._outputs(obs, explores=False), mask)
+        outputs, carry = self._outputs(obs, carry, is_first, explores=False)
+        outputs = mask_outputs(outputs, mask)
         if isinstance(self.actions, DiscreteActions):
             return Acted(outputs.argmax(axis=1), carry)
         return Acted(np.tanh(outputs[:, : outputs.shape[1] // 2]), carry)
 
     def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
-        outputs = mask_outputs(self._infer(obs), mask)
+        outputs, _ = self._outputs(obs, carry, is_first, explores=False)
+        outputs = mask_outputs(outputs, mask)
         if isinstance(self.actions, DiscreteActions):
-            chances, q = softmax(outputs), self._critic(obs, None)
+            chances, q = softmax(outputs), self._critic(obs, carry, is_first, None)
             return Outlook(probabilities=chances, q_values=q, value=(chances * q).sum(axis=1))
         mean, std = self._mean_and_std(outputs)
         best = np.tanh(mean)
-        return Outlook(mean=best, std=std, value=self._critic(obs, best))
+        return Outlook(mean=best, std=std, value=self._critic(obs, carry, is_first, best))
 
     def _mean_and_std(self, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Split the actor's outputs [N, 2 A], which are means and logarithms of deviations."""
@@ -151,14 +188,15 @@ class DeterministicPolicy(NoisyPolicy):
         self.noise_std = state["noise_std"]
 
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
-        return Acted(np.tanh(self._outputs(obs, explores=False)), carry)
+        outputs, carry = self._outputs(obs, carry, is_first, explores=False)
+        return Acted(np.tanh(outputs), carry)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         noise, carry = self.noise.normal(carry, is_first, self.noise_std, self.noise_std, self.rng)
-        best = np.tanh(self._outputs(obs, explores=True))
-        return Acted(np.clip(best + noise, -1.0, 1.0), carry)
+        outputs, carry = self._outputs(obs, carry, is_first, explores=True)
+        return Acted(np.clip(np.tanh(outputs) + noise, -1.0, 1.0), carry)
 
     def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
-        best = np.tanh(self._infer(obs))
+        best = np.tanh(self._outputs(obs, carry, is_first, explores=False)[0])
         std = np.full_like(best, self.noise_std)
-        return Outlook(mean=best, std=std, value=self._critic(obs, best))
+        return Outlook(mean=best, std=std, value=self._critic(obs, carry, is_first, best))

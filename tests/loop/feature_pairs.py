@@ -169,6 +169,8 @@ SLOT_OF = {name: slot for slot, names in SLOTS.items() for name in names}
 
 DISCRETE_ONLY = ("dqn", "pqn", "sarsa")
 REAL_ONLY = ("td3", "ddpg")
+REPLAYED = ("dqn", "sac", "td3", "ddpg")
+"""Algorithms that learn from sequences of a replay, if they have a core."""
 REAL_PLACES = ("pendulum", "real actions")
 PROBES = tuple(place for place in PLACES if PLACES[place]["env_id"].startswith("Probe/"))
 MIXED_PLACES = ("choices", "bits", "dict actions")
@@ -191,12 +193,15 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("her",), ("frame stack",)),
     (("a2c",), ("percentile",)),
     (("sil",), CORES),
-    (("dqn",), CORES, (*HEADS, "her", "combined")),
+    (("dqn",), CORES, HEADS),
+    (REPLAYED, CORES, ("her", "combined")),
+    (("sac", *REAL_ONLY), CORES, ("batch norm", "flash")),
+    (("sac",), CORES, ("sde",)),
     (("her",), (*SWITCHES["intrinsic"], *(place for place in PLACES if place != "goals"))),
     (("simba", "sphere", "flash"), ("image",)),
     (("rms norm", "batch norm", "sphere", "flash"), ("spectral",)),
     (("crossq",), ("rms norm", "simba", "sphere")),
-    (("flash", "batch norm"), tuple(algo_id for algo_id in ALGOS if algo_id != "sac")),
+    (("flash", "batch norm"), tuple(a for a in ALGOS if a not in ("sac", *REAL_ONLY))),
     (("repeated noise",), (*DISCRETE_PLACES, *MIXED_PLACES)),
     (REAL_ONLY, (*DISCRETE_PLACES, *MIXED_PLACES)),
 ]
@@ -286,6 +291,6 @@ def fields_of(names: Case) -> dict[str, Any]:
     has = config_class(names[0]).model_fields
     settings = [item for name in names[1:] for item in FIELDS[name].items()]
     found = {field: value for field, value in settings if field in has or field not in CNN}
-    if "dqn" in names and "recurrent" in found:
+    if names[0] in REPLAYED and "recurrent" in found:
         found |= {"burn_in": 2, "learning_starts": 48}  # until there are sequences to sample
     return {"n_envs": 4, "n_steps": 8, **found}

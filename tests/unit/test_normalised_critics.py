@@ -12,9 +12,9 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn import functional
 
-from gymnasium_solver.algos.continuous import target_entropy
+from gymnasium_solver.algos.batch_rows import rows_of
+from gymnasium_solver.algos.continuous import ActorBatch, both_critics, target_entropy
 from gymnasium_solver.algos.sac import SAC, SACConfig
-from gymnasium_solver.algos.soft_losses import both_critics
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.descent import Descent
@@ -108,7 +108,8 @@ def test_every_form_learns_the_same(preset: str) -> None:
         }
         agent = agent_for(**fields, compile=form)
         agent.update(rollout_for(), 0, 1000)
-        now, later, _ = both_critics(agent.net, agent.target, x, a, -x, -a)
+        rows = rows_of(agent.net, ActorBatch(x, next_obs=-x))
+        now, later, _ = both_critics(agent.net, agent.target, rows, a, -a)
         with batch_statistics(agent.net.actor):
             actions = agent.net.actor(x)
         found.append(torch.cat([t.detach().reshape(-1) for t in (now, later, actions)]))
@@ -121,7 +122,8 @@ def test_both_batches_pass_the_critics_together() -> None:
     net, target = agent.net, agent.target
     x, next_x = torch.randn(7, 3), 5 + torch.randn(7, 3)
     a, next_a = torch.rand(7, 2), torch.rand(7, 2)
-    outputs, following, moments = both_critics(net, target, x, a, next_x, next_a)
+    rows = rows_of(net, ActorBatch(x, next_obs=next_x))
+    outputs, following, moments = both_critics(net, target, rows, a, next_a)
     joint = torch.cat([torch.cat([x, a], 1), torch.cat([next_x, next_a], 1)])
     first = batch_norms(net.critic)[0]
     torch.testing.assert_close(moments[0][0], joint.mean(0))
@@ -158,7 +160,8 @@ def test_the_actor_of_flash_is_normalised_by_both_observations() -> None:
     agent = agent_for(**PRESETS["flash"])
     x, beside, noise = torch.randn(6, 3), 9 + torch.randn(6, 3), torch.zeros(6, 2)
     with batch_statistics(agent.net.actor) as moments:
-        agent.net.actor.sampled(agent.net.encoder(x), noise, beside=agent.net.encoder(beside))
+        rows = (agent.net.actor.features(agent.net.encoder(part)) for part in (x, beside))
+        agent.net.actor.sampled(next(rows), noise, beside=next(rows))
     torch.testing.assert_close(moments[0][0], torch.cat([x, beside]).mean(0))
 
 

@@ -62,6 +62,7 @@ class Constant(nn.Module):
 
     def __init__(self, outputs: Any):
         super().__init__()
+        self.features = nn.Identity()
         self.outputs = nn.Parameter(torch.tensor(outputs, dtype=torch.float32))
 
     def forward(self, x: Tensor, actions: Tensor | None = None) -> Tensor:
@@ -70,8 +71,10 @@ class Constant(nn.Module):
         found = self.outputs.unsqueeze(1).expand(-1, len(x), -1)  # critics: [n, out] -> [n, B, out]
         return found if found.shape[2] > 1 else found.squeeze(2)
 
-    def sampled(self, x: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        return squash(self(x), noise)
+    values = layers = forward
+
+    def sampled(self, y: Tensor, noise: Tensor, beside: None = None) -> tuple[Tensor, Tensor]:
+        return squash(self(y), noise)
 
 
 def critics(outputs: Any) -> Critics:
@@ -219,7 +222,8 @@ def test_the_temperature_keeps_its_bounds() -> None:
 
 def test_target_entropies() -> None:
     def target(agent: SAC, mask: Tensor | None = None, at: float = 0) -> float:
-        return float(target_entropy(agent, agent.scheduled_values(int(at), 100), mask))
+        hp = agent.scheduled_values(int(at), 100)
+        return float(target_entropy(agent, hp, ActorBatch(None, mask)))
 
     assert target(agent_for(BOX)) == -2
     assert target(agent_for(BOX, target_entropy=-0.7)) == -0.7

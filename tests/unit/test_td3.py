@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.algos import algo_class, continuous, ddpg, td3
+from gymnasium_solver.algos import algo_class, continuous
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
@@ -70,10 +70,13 @@ class SumOfActions(nn.Module):
 
     def __init__(self, factors: list[float]):
         super().__init__()
+        self.features = nn.Identity()
         self.factors = torch.tensor(factors)
 
     def forward(self, x: Tensor, actions: Tensor) -> Tensor:
         return self.factors.view(-1, 1) * actions.sum(1).view(1, -1)
+
+    values = forward
 
 
 def critics_of(factors: list[float]) -> Critics:
@@ -83,10 +86,11 @@ def critics_of(factors: list[float]) -> Critics:
 class Still(nn.Module):
     def __init__(self, outputs: list[float]):
         super().__init__()
+        self.features = nn.Identity()
         self.outputs = torch.tensor(outputs)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.outputs.expand(len(x), -1)
+    def layers(self, y: Tensor) -> Tensor:
+        return self.outputs.expand(len(y), -1)
 
 
 def actor_of(outputs: list[float]) -> Actor:
@@ -97,15 +101,15 @@ def smoothed_errors(noise: list[list[float]], actor: list[float], critics: list[
     """Targets that TD3 sees, its own critics being 0: reward 1, discount 0.9 and 0."""
     net = agent_for().net
     net.critic = critics_of([0.0] * len(critics))
-    _, _, error = td3.critic_loss(
+    found = continuous.deterministic_critic_loss(
         net,
         actor_of(actor),
         critics_of(critics),
         batch_for([1, 1], [0.9, 0], torch.tensor(noise)),
-        torch.tensor(0.2),
-        torch.tensor(0.5),
+        noise_std=torch.tensor(0.2),
+        noise_clip=torch.tensor(0.5),
     )
-    return error.tolist()
+    return found.errors.tolist()
 
 
 def test_the_td3_target_takes_the_lowest_critic_at_the_smoothed_action() -> None:
@@ -128,7 +132,9 @@ def test_the_ddpg_target_is_the_one_critic_at_the_target_actors_action() -> None
     net = agent_for("ddpg").net
     net.critic = critics_of([0.0])
     batch = batch_for([1, 1], [0.9, 0])
-    loss, q_mean, error = ddpg.critic_loss(net, actor_of([0.5, 0.0]), critics_of([3.0]), batch)
+    loss, q_mean, error, _ = continuous.deterministic_critic_loss(
+        net, actor_of([0.5, 0.0]), critics_of([3.0]), batch
+    )
     wanted = 1 + 0.9 * 3 * np.tanh(0.5)
     assert error.tolist() == pytest.approx([wanted, 1])
     assert loss.item() == pytest.approx(0.5 * (wanted**2 + 1) / 2)
@@ -138,7 +144,7 @@ def test_the_ddpg_target_is_the_one_critic_at_the_target_actors_action() -> None
 def test_the_actor_climbs_the_first_critic() -> None:
     net = agent_for(seed=3).net
     x = torch.randn(5, 3)
-    loss = continuous.deterministic_actor_loss(net, x)
+    loss, _ = continuous.deterministic_actor_loss(net, continuous.ActorBatch(x))
     q = net.critic(x, torch.tanh(net.actor(x)))
     torch.testing.assert_close(loss, -q[0].mean())
     grads = torch.autograd.grad(loss, list(net.actor.parameters()))

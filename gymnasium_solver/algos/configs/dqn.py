@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gymnasium_solver.algos.configs.shared import OffPolicyConfig
+from gymnasium_solver.algos.configs.shared import OffPolicyConfig, ReplaySequenceFields
 from gymnasium_solver.config.learner_blocks import CriticHeadKind
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
@@ -12,14 +12,12 @@ from gymnasium_solver.config.schema import (
     Count,
     Float,
     GradNorm,
-    NonNegativeInt,
-    RecurrentFields,
     ValueHeadFields,
 )
 from gymnasium_solver.config.types import Exploration
 
 
-class DQNConfig(ValueHeadFields, RecurrentFields, OffPolicyConfig):
+class DQNConfig(ValueHeadFields, ReplaySequenceFields, OffPolicyConfig):
     batch_size: Count = 64
     """Transitions per gradient step; with memory, batch_size / sequence_length sequences. Larger:
     less noisy, slower."""
@@ -53,9 +51,6 @@ class DQNConfig(ValueHeadFields, RecurrentFields, OffPolicyConfig):
     """Highest return of the distribution; higher returns are clipped."""
 
     # --- memory
-    burn_in: Annotated[NonNegativeInt, live()] = 8
-    """With memory: rows before each sequence that only bring the state of the recurrent core up to
-    date. More: less stale states, slower. 0: the stored state as it is."""
     value_rescaling: Annotated[bool, live()] = False
     """With memory: learn h(Q) with h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x, for returns of
     very different sizes (R2D2)."""
@@ -74,8 +69,6 @@ class DQNConfig(ValueHeadFields, RecurrentFields, OffPolicyConfig):
     def _check_flags(self) -> Self:
         if self.exploration == "noisy" and not self.noisy:
             raise ValueError("exploration: noisy requires noisy: true")
-        if self.recurrent is not None:
-            self._check_memory()
         if self.distributional and self.critic_head not in ("scalar", "c51"):
             raise ValueError(f"distributional is c51, but critic_head is {self.critic_head}")
         return self
@@ -84,26 +77,11 @@ class DQNConfig(ValueHeadFields, RecurrentFields, OffPolicyConfig):
     def resolved_head(self) -> CriticHeadKind:
         return "c51" if self.distributional else self.critic_head
 
-    def _check_memory(self) -> None:
-        without = {
+    def without_memory(self) -> dict[str, bool]:
+        return super().without_memory() | {
             "distributional": self.distributional,
             f"critic_head: {self.critic_head}": self.critic_head != "scalar",
-            "her": self.her is not None,
-            "combined_replay": self.combined_replay,
         }
-        for name, is_on in without.items():
-            if is_on:
-                raise ValueError(f"recurrent: {self.recurrent} cannot be combined with {name}")
-        if self.sequence_length is None:
-            raise ValueError(
-                "sequence_length: null means whole rollouts; with a replay give a number"
-            )
-        rows, needed = self.buffer_size // self.n_envs, self.burn_in + self.sequence_length
-        if rows < needed:
-            raise ValueError(
-                f"buffer_size {self.buffer_size:,} holds {rows} rows of {self.n_envs} envs, less "
-                f"than a sequence of burn_in + sequence_length = {needed}: raise buffer_size"
-            )
 
     @property
     def resolved_exploration(self) -> Exploration:

@@ -5,13 +5,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from gymnasium_solver.algos.configs.shared import SoftConfig
+from gymnasium_solver.algos.configs.shared import BatchNormFields, SoftConfig
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
 from gymnasium_solver.config.schema import Count, Float, SdeFields
 
 
-class SACConfig(SdeFields, SoftConfig):
+class SACConfig(SdeFields, BatchNormFields, SoftConfig):
     tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
     """Polyak factor of the target critics at every update. Higher: faster, less stable."""
     policy_delay: Annotated[Count, live()] = 1
@@ -19,14 +19,6 @@ class SACConfig(SdeFields, SoftConfig):
     actor_first: bool = False
     """Update the actor and the temperature before the critics, which then learn from the new ones
     (SimbaV2, FlashSAC)."""
-    block: Literal["mlp", "simba", "simbav2", "flash"] = "mlp"  # type: ignore[assignment]
-    """What hidden layers are made of. simba: residual blocks with layer norm, all of one width,
-    each with four times as many units inside (Lee et al. 2025). simbav2: such blocks with features
-    and weights on a unit sphere. flash: with batch norm and weights of length 1 (FlashSAC)."""
-    norm: Literal["layer", "rms", "batch"] | None = None  # type: ignore[assignment]
-    """Normalise the outputs of each hidden layer: layer (LayerNorm), rms (RMSNorm), or batch, of
-    the inputs too; then (s, a) and (s', a') pass the critics together (XQC). More stable, a little
-    slower."""
     spectral_norm: bool = False
     """Spectral normalisation of the critics' weights: smoother values, less capacity."""
     log_std_bound: Literal["clamp", "tanh"] = "clamp"
@@ -56,6 +48,9 @@ class SACConfig(SdeFields, SoftConfig):
         if self.target_std is not None and self.target_entropy != "auto":
             raise ValueError("target_std sets target_entropy: remove one of them")
         return self
+
+    def without_memory(self) -> dict[str, bool]:
+        return super().without_memory() | {"sde (use noise_correlation)": self.sde}
 
     @property
     def target_entropy_by_std(self) -> float | None:

@@ -2,7 +2,7 @@
 self-imitation."""
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
@@ -147,6 +147,60 @@ class OffPolicyConfig(LearnerConfig):
         return min(self.n_steps, max(1, self.train_freq // self.n_envs))
 
 
+class ReplaySequenceFields(RecurrentFields):
+    """Memory of algorithms with a replay, which learn from sequences of it. Before OffPolicyConfig
+    in the order of parents."""
+
+    burn_in: Annotated[NonNegativeInt, live()] = 8
+    """With memory: rows before each sequence that only bring the state of the recurrent core up to
+    date. More: less stale states, slower. 0: the stored state as it is."""
+
+    def without_memory(self) -> dict[str, bool]:
+        """What a recurrent core does not work with, and whether it is set."""
+        config: Any = self
+        return {"her": config.her is not None, "combined_replay": config.combined_replay}
+
+    @model_validator(mode="after")
+    def _check_memory(self) -> Self:
+        config: Any = self
+        if self.recurrent is None:
+            return self
+        for name, is_on in self.without_memory().items():
+            if is_on:
+                raise ValueError(f"recurrent: {self.recurrent} cannot be combined with {name}")
+        if self.sequence_length is None:
+            raise ValueError(
+                "sequence_length: null means whole rollouts; with a replay give a number"
+            )
+        rows, needed = config.buffer_size // config.n_envs, self.burn_in + self.sequence_length
+        if rows < needed:
+            raise ValueError(
+                f"buffer_size {config.buffer_size:,} holds {rows} rows of {config.n_envs} envs, "
+                f"less than a sequence of burn_in + sequence_length = {needed}: raise buffer_size"
+            )
+        return self
+
+
+class BatchNormFields(ReplaySequenceFields):
+    """Batch norm, for actors and critics that are separate networks."""
+
+    block: Literal["mlp", "simba", "simbav2", "flash"] = "mlp"
+    """What hidden layers are made of. simba: residual blocks with layer norm, all of one width,
+    each with four times as many units inside (Lee et al. 2025). simbav2: such blocks with features
+    and weights on a unit sphere. flash: with batch norm and weights of length 1 (FlashSAC)."""
+    norm: Literal["layer", "rms", "batch"] | None = None
+    """Normalise the outputs of each hidden layer: layer (LayerNorm), rms (RMSNorm), or batch, of
+    the inputs too; then (s, a) and (s', a') pass the critics together (XQC). More stable, a little
+    slower."""
+
+    def without_memory(self) -> dict[str, bool]:
+        # Rows after the end of an episode would be in the statistics of batch norm.
+        return super().without_memory() | {
+            "norm: batch (use norm: layer)": self.norm == "batch",
+            "block: flash (use block: simba)": self.block == "flash",
+        }
+
+
 class SoftConfig(OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
     """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
@@ -188,7 +242,7 @@ class SoftConfig(OffPolicyConfig, CriticFields):
         return LOW_FIRST_ALPHA if is_discrete or self.scales_reward else FIRST_ALPHA
 
 
-class DeterministicConfig(OffPolicyConfig, CriticFields):
+class DeterministicConfig(BatchNormFields, OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
     """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
     data."""

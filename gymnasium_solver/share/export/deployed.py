@@ -83,7 +83,7 @@ class Deployed(nn.Module):
         policy, actions = agent.policy, agent.policy.actions
         self.kind, self.net = actions, agent.net
         self.has_memory, self.has_mask = policy.has_memory, has_mask
-        self._scores = _scores_of(policy)
+        self._outputs, self._of_outputs = _scores_of(policy)
         self.raw_space = treatment.space
         wrappers = applied_layers(treatment, actions.space)
         masks = [wrapper.legal for wrapper in wrappers if isinstance(wrapper, ValidActions)]
@@ -113,9 +113,10 @@ class Deployed(nn.Module):
         carry = None
         if self.has_memory:
             net: Any = self.net
-            scores, carry = net.step(obs, given["carry"], given["is_first"])
+            outputs, carry = net.step(obs, given["carry"], given["is_first"])
+            scores = self._of_outputs(outputs)
         else:
-            scores = self._scores(obs)
+            scores = self._of_outputs(self._outputs(obs))
         mask = given.get("action_mask")
         if self.legal is not None:
             mask = self.legal if mask is None else mask & self.legal
@@ -140,32 +141,33 @@ def deployed_policy(agent: Agent, treatment: Treatment, has_mask: bool) -> Deplo
     policy = agent.policy
     if isinstance(policy, QPolicy):
         policy.net.q.resample(None)  # no noise in noisy layers
-    if policy.has_memory and not isinstance(policy, ActorPolicy | QPolicy):
-        raise RunError(
-            f"a {type(policy).__name__} with memory cannot be exported; recurrent networks "
-            "with an actor or with Q-values can."
-        )
     return Deployed(agent, treatment, has_mask).eval()
 
 
-def _scores_of(policy: Policy) -> Callable[[Any], Tensor]:
-    """Observations to scores, for a policy without memory."""
+def _scores_of(policy: Policy) -> tuple[Callable[[Any], Tensor], Callable[[Tensor], Tensor]]:
+    """Observations to outputs, for a policy without memory; and outputs to scores."""
     if isinstance(policy, ActorPolicy):
-        return policy.net.actor
+        return policy.net.actor, _same
     if isinstance(policy, QPolicy):
-        return policy.net.q_values
+        return policy.net.q_values, _same
     if isinstance(policy, SoftPolicy):
-        outputs = policy.net.actor_outputs
-        if not isinstance(policy.actions, BoxActions):
-            return outputs
-        return lambda obs: torch.tanh(outputs(obs).chunk(2, dim=1)[0])
+        is_box = isinstance(policy.actions, BoxActions)
+        return policy.net.actor_outputs, _squashed_mean if is_box else _same
     if isinstance(policy, DeterministicPolicy):
-        net = policy.net
-        return lambda obs: torch.tanh(net.actor_outputs(obs))
+        return policy.net.actor_outputs, torch.tanh
     raise RunError(
         f"the policy {type(policy).__name__} cannot be exported; export knows the policies of the "
         "built-in algorithms."
     )
+
+
+def _same(outputs: Tensor) -> Tensor:
+    return outputs
+
+
+def _squashed_mean(outputs: Tensor) -> Tensor:
+    """Of means and deviations, side by side."""
+    return torch.tanh(outputs.chunk(2, dim=1)[0])
 
 
 # -- observation wrappers ---------------------------------------------------------------------

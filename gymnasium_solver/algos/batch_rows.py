@@ -1,0 +1,115 @@
+"""The rows of a batch as the networks of an actor-critic see them: transitions, or sequences.
+
+    rows = rows_of(net, batch, burn_in)
+    rows.now(net.critic), rows.later(target)   # what the layers of a network take at s and s'
+    rows.batch.reward                          # [N]: the columns, one entry for each row
+    rows.mean(values)                          # over the rows that are learnt from
+
+So a loss is written once, for networks with and without memory. A sequence starts with the carry
+that the acting policy had there. Its first `burn_in` rows only bring the carry up to date with the
+present weights, without a gradient. A reset row has a weight of 0.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gymnasium_solver.algos.r2d2 import priorities
+from gymnasium_solver.data.replay import ReplayBatch
+from gymnasium_solver.data.sequences import SequenceBatch
+from gymnasium_solver.nets.actor_critics import ActorCritics, Branch
+from gymnasium_solver.nets.encoder import Encoded
+from gymnasium_solver.tree import map_tree
+
+
+class Transitions:
+    """Rows that were drawn one by one."""
+
+    def __init__(self, net: ActorCritics, batch: Any):
+        self.net, self.batch = net, batch
+        self._encoded: dict[str, Encoded] = {}
+
+    def now(self, part: Branch) -> Tensor:
+        """What the layers of the actor, of critics or of a target network take at s [N, width]."""
+        return part.features(self._at("obs"))
+
+    def later(self, part: Branch) -> Tensor:
+        """The same at s', which is bootstrapped from."""
+        return part.features(self._at("next_obs"))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Over the rows that are learnt from, of [N]."""
+        return values.mean()
+
+    def priorities(self, errors: Tensor) -> Tensor:
+        """By sample of the replay, from errors [N]."""
+        return errors
+
+    def _at(self, name: str) -> Encoded:
+        if name not in self._encoded:
+            self._encoded[name] = self.net.encoder(getattr(self.batch, name))
+        return self._encoded[name]
+
+
+class SequenceRows:
+    """The rows of sequences after burn-in, one sequence after the other."""
+
+    def __init__(self, net: ActorCritics, sequences: SequenceBatch, burn_in: int):
+        self.net, self.sequences, self.burn_in = net, sequences, burn_in
+        valid = sequences.valid
+        # Each sequence counts the same, however many of its rows are valid.
+        self._share = valid * (valid.shape[1] / valid.sum(1, keepdim=True).clamp(min=1.0))
+        given, mask = sequences, sequences.mask
+        self.batch = ReplayBatch(
+            obs=None,
+            actions=given.actions.flatten(0, 1),
+            reward=given.reward.flatten(),
+            discount=given.discount.flatten(),
+            next_obs=None,
+            weight=(given.weight.unsqueeze(1) * self._share).flatten(),
+            next_mask=None if mask is None else self._following(mask),
+            noise=None if given.noise is None else given.noise.flatten(0, 1),
+            mask=None if mask is None else mask[:, :-1].flatten(0, 1),
+        )
+
+    def now(self, part: Branch) -> Tensor:
+        return self._seen(part, slice(self.burn_in, -1))
+
+    def later(self, part: Branch) -> Tensor:
+        y = self._seen(part, slice(self.burn_in, None))
+        return self._following(y.unflatten(0, (len(self.sequences.weight), -1)))
+
+    def mean(self, values: Tensor) -> Tensor:
+        return (values * self._share.flatten()).mean()
+
+    def priorities(self, errors: Tensor) -> Tensor:
+        valid = self.sequences.valid
+        return priorities(errors.view_as(valid) * valid, valid.sum(1).clamp(min=1.0))
+
+    def _following(self, columns: Tensor) -> Tensor:
+        """The rows [B, L + 1, W] that are bootstrapped from, as [B * L, W]."""
+        place = self.sequences.place.unsqueeze(2).expand(-1, -1, columns.shape[2])
+        return columns.gather(1, place).flatten(0, 1)
+
+    def _seen(self, part: Branch, rows: slice) -> Tensor:
+        given = self.sequences
+        carry = given.carry[part.carry_name]
+        if self.burn_in:
+            early = slice(None, self.burn_in)
+            with torch.no_grad():
+                carry = part.carry_after(self._encoded(early), carry, given.is_first[:, early])
+        return part.sequence(self._encoded(rows), carry, given.is_first[:, rows])
+
+    def _encoded(self, rows: slice) -> Encoded:
+        obs = map_tree(lambda column: column[:, rows].flatten(0, 1), self.sequences.obs)
+        return self.net.encoder(obs)
+
+
+Rows = Transitions | SequenceRows
+
+
+def rows_of(net: ActorCritics, batch: Any, burn_in: int = 0) -> Rows:
+    if isinstance(batch, SequenceBatch):
+        return SequenceRows(net, batch, burn_in)
+    return Transitions(net, batch)
