@@ -265,8 +265,8 @@ class RecurrentFields(Fields):
     title = "memory"
 
     recurrent: Literal["gru", "lstm", "rnn"] | None = None
-    """Recurrent core after the hidden layers, which remembers what is no longer observed. Learns
-    from sequences, which is slower. null: none."""
+    """Recurrent core, which remembers what is no longer observed: after the hidden layers, in SAC,
+    TD3 and DDPG before them. Learns from sequences, which is slower. null: none."""
     recurrent_dim: Annotated[Count, searched("pow2:32..256")] = 64
     """Width of the recurrent core. Wider: remembers more, slower."""
     sequence_length: Annotated[Count | None, live()] = 16
