@@ -88,18 +88,21 @@ def read_regular(path: Path, *, follow: bool = False) -> bytes:
         return file.read()
 
 
-def temporary_folder(kind: str) -> "TemporaryDirectory[str]":
+def temporary_folder(kind: str, place: Path | None = None) -> "TemporaryDirectory[str]":
     """A folder that is removed with the object. Its name has the machine and the process, so that
-    the next one removes what a killed process left behind."""
+    the next one removes what a killed process left behind. `place`: where to make it, with a name
+    that begins with a dot; None: where the system keeps temporary files."""
     import shutil  # these take longer to import than all the rest of this module
     from tempfile import TemporaryDirectory, gettempdir
 
-    prefix = f"gsolve-{kind}-{platform.node() or 'here'}-"
-    for path in Path(gettempdir()).glob(f"{glob.escape(prefix)}*"):
+    prefix = f"{'.' * (place is not None)}gsolve-{kind}-{platform.node() or 'here'}-"
+    place = place or Path(gettempdir())
+    for path in place.glob(f"{glob.escape(prefix)}*"):
         owner = path.name.removeprefix(prefix).partition("-")[0]
         if owner.isdecimal() and not _is_process(int(owner)):
             shutil.rmtree(path, ignore_errors=True)
-    return TemporaryDirectory(prefix=f"{prefix}{os.getpid()}-", ignore_cleanup_errors=True)
+    name = f"{prefix}{os.getpid()}-"
+    return TemporaryDirectory(dir=place, prefix=name, ignore_cleanup_errors=True)
 
 
 def _is_process(pid: int) -> bool:

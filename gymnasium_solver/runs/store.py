@@ -46,6 +46,7 @@ _OWN = ("id", "path", "config")  # not stored: they depend on where the folder i
 _NAMES = [field.name for field in dataclasses.fields(RunSummary) if field.name not in _OWN]
 _STATUS, _CHECKPOINTS = _NAMES.index("status"), _NAMES.index("checkpoints")
 _DATE = re.compile(r"-(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-[0-9a-f]{4}$")
+LEFT_S = 60.0  # a temporary file this old was left by a process that was killed
 FEWEST = 20
 """Entries from which on an index is written."""
 SETTLED_NS = 2 * 10**9
@@ -168,6 +169,9 @@ class Index:
         body = json.dumps(self._entries, separators=(",", ":"), ensure_ascii=False)
         temp = self.path.with_name(f"{self.path.name}.tmp-{secrets.token_hex(4)}")
         with suppress(OSError, UnicodeEncodeError):
+            for left in self.path.parent.glob(f"{self.path.name}.tmp-*"):  # by a killed process
+                if time.time() - left.stat().st_mtime > LEFT_S:
+                    left.unlink(missing_ok=True)
             data = body.encode()
             header = json.dumps({"version": self.version, "crc": zlib.crc32(data)}).encode()
             try:

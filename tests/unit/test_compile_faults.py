@@ -128,7 +128,7 @@ def test_a_broken_compiler_is_one_line(
     (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert compiler in line.getMessage()
     assert "\n" not in line.getMessage()
-    assert not list(folder.glob("build-*"))
+    assert not list(folder.glob(".gsolve-build-*"))
 
 
 def test_a_compiler_that_hangs_costs_one_time_out(

@@ -94,7 +94,7 @@ def test_two_processes_compile_at_the_same_time(tmp_path: Path) -> None:
     ]
     assert [process.communicate(timeout=60)[0].strip() for process in both] == ["3", "3"]
     assert len(list((tmp_path / "programs").glob("*.so"))) == 1
-    assert not list((tmp_path / "programs").glob("build-*"))
+    assert not list((tmp_path / "programs").glob(".gsolve-build-*"))
 
 
 def test_a_text_that_does_not_compile_is_no_crash(folder: Path) -> None:

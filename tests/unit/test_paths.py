@@ -40,6 +40,11 @@ def test_what_a_killed_process_leaves_is_swept(tmpdir_of_all: Path) -> None:
     assert left.is_dir()
     with temporary_folder("other"):
         assert left.is_dir(), "of another kind"
+    hidden = left.rename(left.with_name(f".{left.name}"))
+    with temporary_folder("test", tmpdir_of_all) as own:
+        assert Path(own).parent == tmpdir_of_all
+        assert not hidden.exists()
+    left.mkdir()
     with temporary_folder("test"):
         assert not left.exists()
     assert list(tmpdir_of_all.iterdir()) == []

@@ -11,7 +11,6 @@ game_options.ScreenOptions; `actions` (see buttons.ActionSet; START, SELECT and 
 unless listed); `state`, where the game begins; `scenario`, which decides rewards and endings.
 """
 
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from functools import partial
@@ -30,7 +29,7 @@ from gymnasium_solver.envs.suites.own import imported, refuse_unknown
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.frames import AreaResize, FrameStack, gray
 from gymnasium_solver.errors import EnvError, MissingError
-from gymnasium_solver.paths import is_file, is_folder
+from gymnasium_solver.paths import is_file, is_folder, temporary_folder
 from gymnasium_solver.suggest import ask, nearest
 
 HINT = 'console games are an extra, for Linux on x86_64: pip install "gymnasium-solver[retro]"'
@@ -84,7 +83,7 @@ def import_roms(folder: Path) -> list[str]:
     if not (is_folder(folder) or is_file(folder)):
         raise EnvError(f"{folder} does not exist")
     before = list_games()
-    with tempfile.TemporaryDirectory() as unpacked:
+    with temporary_folder("roms") as unpacked:
         files = [folder] if folder.is_file() else [p for p in folder.rglob("*") if p.is_file()]
         for number, archive in enumerate([p for p in files if p.suffix.lower() == ".zip"]):
             try:

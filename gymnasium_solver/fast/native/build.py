@@ -177,7 +177,6 @@ def _usable_folder() -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         if is_private(folder) and os.access(folder, os.W_OK):
-            _sweep(folder)
             return folder
         log.warning(
             "%s is open to other users or not yours, so compiled programs are not kept: chmod 700 "
@@ -188,15 +187,6 @@ def _usable_folder() -> Path:
     except OSError as error:
         log.info("no cache of compiled programs: %s", error)
     return _temporary()
-
-
-@cache
-def _sweep(folder: Path) -> None:
-    """Remove what processes that were killed while they compiled have left."""
-    for path in folder.glob("build-*"):
-        with suppress(OSError):
-            if time.time() - path.stat().st_mtime > 10 * COMPILE_SECONDS:
-                shutil.rmtree(path, ignore_errors=True)
 
 
 _loaded: dict[str, ctypes.CDLL] = {}
@@ -329,7 +319,7 @@ def prove(library: ctypes.CDLL, agrees: Callable[[], bool]) -> None:
             raise Unsupported("a program that it made crashes or computes wrong numbers")
     with suppress(OSError, ValueError, IndexError):
         note = _note_of(file)
-        with tempfile.TemporaryDirectory(dir=file.parent, prefix="build-") as folder:
+        with temporary_folder("build", file.parent) as folder:
             new = Path(folder) / "sha256"
             new.write_text(f"{_read(note).decode().split()[0]}\n{PROVEN}\n")
             os.replace(new, note)
@@ -392,7 +382,7 @@ def _compile_program(file: Path, sources: Sequence[str]) -> None:
     objects = _objects()
     with (
         ThreadPoolExecutor(len(objects) + len(sources)) as pool,
-        tempfile.TemporaryDirectory(dir=file.parent, prefix="build-") as place,
+        temporary_folder("build", file.parent) as place,
     ):
         shared = [pool.submit(unit.make, file.parent) for unit in objects]
         own = [Path(place) / f"part{i}.o" for i in range(len(sources))]
@@ -408,7 +398,7 @@ def _made(file: Path, make: Callable[[Path], None]) -> None:
             return
         if waited_s > COMPILE_SECONDS / 2:  # another one has tried for as long as it may
             _give_up(f"it was not through after {waited_s:.0f} s")
-        with tempfile.TemporaryDirectory(dir=file.parent, prefix="build-") as folder:
+        with temporary_folder("build", file.parent) as folder:
             made, note = Path(folder) / file.name, Path(folder) / "sha256"
             make(made)
             _proven.discard(str(file))

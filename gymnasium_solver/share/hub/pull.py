@@ -15,7 +15,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -91,9 +90,10 @@ def place(target: Path, origin: dict[str, str], fetch: Any) -> Run:
     """Download into a hidden folder next to the target, verify, and rename into place."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        temp = Path(tempfile.mkdtemp(prefix=".pull-", dir=target.parent))
+        temporary = temporary_folder("pull", target.parent)
     except OSError as error:
         raise WriteError(f"{target.parent} cannot be written: {error.strerror}.") from None
+    temp = Path(temporary.name)
     try:
         fetch(temp)
         shutil.rmtree(temp / ".cache", ignore_errors=True)  # the client's own bookkeeping
@@ -111,7 +111,7 @@ def place(target: Path, origin: dict[str, str], fetch: Any) -> Run:
     except OSError as error:
         raise WriteError(f"{target} cannot be written: {error}.") from None
     finally:
-        shutil.rmtree(temp, ignore_errors=True)
+        temporary.cleanup()
     return Run(target)
 
 
@@ -181,7 +181,7 @@ def pull_runs(repo_id: str, pattern: str, root: Path) -> tuple[list[Run], list[s
         paths = [f"runs/{run_id}/{name}" for name in files]
 
         def fetch(folder: Path, run_id: str = run_id, paths: list[str] = paths) -> None:
-            with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".pull-") as temp:
+            with temporary_folder("pull", folder.parent) as temp:
                 client.download(repo_id, "dataset", sha, paths, Path(temp))
                 for path in sorted((Path(temp) / "runs" / run_id).iterdir()):
                     path.rename(folder / path.name)

@@ -13,7 +13,6 @@ import importlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 from gymnasium_solver.errors import GsolveError, RunError, first_line
 from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
 from gymnasium_solver.experiments.groups import identity_of
+from gymnasium_solver.paths import temporary_folder
 from gymnasium_solver.runs.checkpoint import BEST, LAST, find_checkpoint
 from gymnasium_solver.runs.curves import event_rows
 from gymnasium_solver.runs.files import read_json, write_pointer
@@ -294,7 +294,7 @@ def fetch(name: str, root: Path, project: str, entity: str | None = None) -> Run
             f"W&B has no run {path}, or you may not read it: {first_line(error)}"
         ) from None
     root.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root, prefix=".fetch-") as temp:
+    with temporary_folder("fetch", root) as temp:
         folder = Path(temp) / name
         _download(artifacts, name, folder)
         meta = read_json(folder / "meta.json", "The run was saved without it.")
