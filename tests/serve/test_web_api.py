@@ -17,6 +17,7 @@ from starlette.testclient import TestClient
 from gymnasium_solver.backends import local
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.serve.web import job_pages
 from gymnasium_solver.serve.web.app import create_app
 from gymnasium_solver.serve.web.security import Settings
 from tests.serve.made_runs import made_run
@@ -259,6 +260,10 @@ def test_jobs_are_started_with_checked_arguments(
     assert local.wait(runs / ".jobs" / done["id"], 20)
     assert "cart-0.001-0/@best" in (runs / ".jobs" / done["id"] / "job.log").read_text()
     assert [j["id"] for j in get(web, "jobs")["jobs"]] == [done["id"]]
+    monkeypatch.setattr(job_pages, "KEPT_JOBS", 1)
+    next_one = post(web, "runs/cart-0.001-0/evaluate", checkpoint="@best", episodes=5)["job"]
+    assert local.wait(runs / ".jobs" / next_one["id"], 20)
+    assert [path.name for path in (runs / ".jobs").iterdir()] == [next_one["id"]]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ a job is the name of its folder, with "run:" in front for that of a run.
 import re
 import secrets
 import shlex
+import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,6 +27,8 @@ from gymnasium_solver.serve.web.handling import Web
 
 JOBS = ".jobs"
 MOST_JOBS = 20
+KEPT_JOBS = 100
+"""Jobs whose console is kept; older ones are removed when another one starts."""
 _ID = re.compile(r"(run:)?[A-Za-z0-9][A-Za-z0-9._+=-]{0,140}")
 _CHECKPOINT = re.compile(r"@best|@last|[0-9]{1,30}")
 
@@ -104,16 +107,23 @@ def _in_background(
     folder = root / JOBS / f"{verb}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
     words = [verb, f"{run.id}/{checkpoint}", "--episodes", str(episodes), "--runs-dir", str(root)]
     words += flags
+    for name in _newest(root)[KEPT_JOBS - 1 :]:
+        if not local.is_running(root / JOBS / name):
+            shutil.rmtree(root / JOBS / name, ignore_errors=True)
     return {"job": as_json(web.begin(lambda: local.start(local.gsolve(*words), folder)))}
 
 
 def jobs(web: Web) -> Answer:
     """The newest jobs that are not trainings."""
-    folder = web.root / JOBS
-    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    names.sort(key=lambda name: name.partition("-")[2], reverse=True)  # by date
-    found = (local.find(folder / name) for name in names[:MOST_JOBS])
+    found = (local.find(web.root / JOBS / name) for name in _newest(web.root)[:MOST_JOBS])
     return {"jobs": [as_json(job) for job in found if job is not None]}
+
+
+def _newest(root: Path) -> list[str]:
+    """The ids of the jobs that are not trainings, newest first."""
+    folder = root / JOBS
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    return sorted(names, key=lambda name: name.partition("-")[2], reverse=True)  # by date
 
 
 def one_job(web: Web, job: str) -> Answer:
