@@ -3,14 +3,14 @@
 import time
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import many
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb
 from gymnasium_solver.cli.train import saves_at_sigterm
 from gymnasium_solver.experiments import experiment as folders
-from gymnasium_solver.experiments.experiment import Progress, counts, status_of
+from gymnasium_solver.experiments.experiment import Progress, counts
 from gymnasium_solver.paths import open_regular
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.resolve import resolve_run
@@ -44,7 +44,9 @@ def experiments(args: Args) -> None:
             folders.load(root / folders.FOLDER / name) for name in folders.experiment_ids(root)
         ]
         rows = [Progress(experiment).rows() for experiment in found]
-        facts = [_facts(experiment, own) for experiment, own in zip(found, rows, strict=True)]
+        facts = [
+            folders.facts(experiment, own) for experiment, own in zip(found, rows, strict=True)
+        ]
         if not found and not args.json:
             print(f"no experiments in {root}; start one with gsolve train CONFIG --seeds 5")
         elif not out.told_json(args, facts):
@@ -65,21 +67,8 @@ def experiments(args: Args) -> None:
         watch(out.make_console(), lambda: many.runs_table(progress.rows()))
         return
     now = progress.rows()
-    data = _facts(experiment, now) | {"runs": [row.to_dict() for row in now]}
+    data = folders.facts(experiment, now) | {"runs": [row.to_dict() for row in now]}
     out.tell(args, data, many.runs_table(now), f"{experiment.id}: {counts(now)}")
-
-
-def _facts(experiment: folders.Experiment, rows: list[folders.Row]) -> dict[str, Any]:
-    return {
-        "id": experiment.id,
-        "path": str(experiment.path),
-        "created_at": experiment.created_at,
-        "status": status_of(rows),
-        "groups": list(dict.fromkeys(row.member.group for row in rows)),
-        "n_runs": len(rows),
-        "n_finished": sum(row.status == "finished" for row in rows),
-        "command": experiment.command,
-    }
 
 
 @verb("""

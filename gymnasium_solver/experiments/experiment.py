@@ -394,6 +394,22 @@ def counts(rows: Sequence[Row]) -> str:
     return text
 
 
+def facts(experiment: Experiment, rows: Sequence[Row]) -> dict[str, Any]:
+    """What a listing tells of an experiment."""
+    return {
+        "id": experiment.id,
+        "path": str(experiment.path),
+        "created_at": experiment.created_at,
+        "status": status_of(rows),
+        "groups": list(dict.fromkeys(row.member.group for row in rows)),
+        "n_runs": len(rows),
+        "n_finished": sum(row.status == "finished" for row in rows),
+        "n_solved": sum(bool(row.run and row.run.solved) for row in rows),
+        "progress": sum(row.progress or 0.0 for row in rows) / max(len(rows), 1),
+        "command": experiment.command,
+    }
+
+
 # -- stacks ----------------------------------------------------------------------------------------
 
 

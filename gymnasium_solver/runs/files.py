@@ -138,8 +138,19 @@ def locked(run: Path) -> Iterator[None]:
         os.close(handle)
 
 
+def lock_holder(folder: Path) -> int | None:
+    """The process that holds the lock of a folder; None if nobody does, or if it is unknown."""
+    if not is_locked(folder):
+        return None
+    with suppress(OSError, ValueError):
+        return int((folder / LOCK).read_bytes()[:20])
+    return None
+
+
 def is_locked(folder: Path) -> bool:
     """Whether a process holds the lock of a folder."""
+    if not (folder / LOCK).exists():
+        return False
     try:
         with locked(folder):
             return False

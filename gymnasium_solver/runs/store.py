@@ -294,6 +294,11 @@ class RunStore:
                 self._selected[key] = found
             return self._selected[key]
 
+    def find(self, run_id: str) -> RunSummary | None:
+        """The run of this id, as of the last refresh."""
+        entry = self._entries.get(run_id)
+        return None if entry is None else entry.summary
+
     def number(self, run_id: str) -> int:
         return self._entries[run_id].number
 

@@ -12,7 +12,7 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from typing import Any
 from gymnasium_solver.backends import local
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.files import lock_holder
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run, check_run_name, is_alive_here, is_run, live_status
 from gymnasium_solver.serve.questions import BadRequest, plain_name
@@ -53,6 +54,57 @@ def start(
         raise BadRequest(f"{folder.name} exists already; choose another name, or resume it")
     words = ["train", target, "--run-dir", str(folder), "--no-keys", *flags, *changes]
     return local.start((argv or local.gsolve)(*words), folder)
+
+
+def many_words(
+    root: Path,
+    targets: Sequence[str],
+    name: str,
+    seeds: int = 1,
+    search: Mapping[str, str] | None = None,
+    trials: int = 20,
+) -> list[str]:
+    """The words of a gsolve command that trains many runs: configs, as `config_named` returns them,
+    over seeds, or with `search` (fields to ranges) trials of one."""
+    for key, value in (search or {}).items():
+        if not _FIELD.fullmatch(key) or len(value) > 300 or "/" in value:
+            raise BadRequest(f"search: {key[:40]}={value[:40]!r} is not a range of a field")
+    if search is None:
+        words = ["train", *targets, "--seeds", str(seeds), "--experiment", name]
+    else:
+        given = [f"{key}={value}" if value else key for key, value in search.items()]
+        params = [word for text in given for word in ("--param", text)]
+        words = ["sweep", *targets, *params, "--trials", str(trials), "--name", name]
+    return [*words, "--runs-dir", str(root.absolute())]
+
+
+def stop_coordinator(folder: Path) -> None:
+    """Stop what coordinates an experiment or a sweep, whoever started it; it stops its trainings,
+    which save."""
+    pid = lock_holder(folder)
+    if pid is None:
+        raise RunError(f"{folder.name} is not running")
+    started = machine.process_start(pid)
+    # The lock may be held by a process of another machine, with the number of a process here.
+    if started is None or not is_gsolve(pid):
+        raise RunError(f"{folder.name} is not run by a process of this machine: stop it there")
+    try:
+        os.kill(pid, signal.SIGTERM)
+    except ProcessLookupError:
+        pass
+    except PermissionError:
+        raise RunError(f"{folder.name} belongs to another user (process {pid})") from None
+
+
+def is_gsolve(pid: int) -> bool:
+    """Whether a process runs gsolve, as far as its command line tells."""
+    import psutil
+
+    try:
+        words = psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return False
+    return any("gymnasium_solver" in word or Path(word).name == "gsolve" for word in words)
 
 
 def resume(

@@ -259,7 +259,9 @@ def test_jobs_are_started_with_checked_arguments(
     done = post(web, "runs/cart-0.001-0/evaluate", checkpoint="@best", episodes=5)["job"]
     assert local.wait(runs / ".jobs" / done["id"], 20)
     assert "cart-0.001-0/@best" in (runs / ".jobs" / done["id"] / "job.log").read_text()
-    assert [j["id"] for j in get(web, "jobs")["jobs"]] == [done["id"]]
+    listed = {j["id"]: j for j in get(web, "jobs")["jobs"]}
+    assert set(listed) == {done["id"], f"run:{job['run']}"}
+    assert listed[done["id"]]["title"] == "Evaluate cart-0.001-0 @best"
     monkeypatch.setattr(job_pages, "KEPT_JOBS", 1)
     next_one = post(web, "runs/cart-0.001-0/evaluate", checkpoint="@best", episodes=5)["job"]
     assert local.wait(runs / ".jobs" / next_one["id"], 20)

@@ -121,7 +121,7 @@ def test_the_keyboard_is_enough(open_page: Open) -> None:
     expect(page.get_by_label("Filter the runs")).to_be_focused()
     page.keyboard.type("seed=0")
     expect(page.locator(ROWS)).to_have_count(2)
-    page.keyboard.press("Escape")
+    page.keyboard.press("Enter")
     for key in ("j", "x", "j", "x"):
         page.keyboard.press(key)
     expect(page.get_by_text("2 selected")).to_be_visible()
@@ -328,7 +328,7 @@ def test_the_form_is_checked_while_typing(open_page: Open, monkeypatch: pytest.M
     monkeypatch.setattr(Helper, "ask", ask)
     page = open_page("start")
     page.get_by_label("Search the configs").fill("cartpole ppo")
-    page.get_by_role("link", name="CartPole-v1:ppo ppo").first.click()
+    page.get_by_role("link", name="CartPole-v1:ppo", exact=True).click()
     start = page.get_by_role("button", name="Start training")
     expect(start).to_be_enabled()
     gamma = page.get_by_label("gamma", exact=True)

@@ -318,9 +318,6 @@ def start_experiment(
     if not 1 <= len(configs) <= (1 if search else MOST_CONFIGS):
         most = "one for a search" if search else f"1 to {MOST_CONFIGS}"
         raise BadRequest(f"{len(configs)} configs given, expected {most}")
-    for key, value in search.items():
-        if not re.fullmatch(r"[A-Za-z_][\w.]*", key) or len(value) > 300 or "/" in value:
-            raise BadRequest(f"search: {key[:40]}={value[:40]!r} is not a range of a field")
     allowed.checked_ranges(search)
     fields = allowed.checked_overrides(overrides, desk.root)
     if max_env_steps:
@@ -331,12 +328,7 @@ def start_experiment(
     folder = sweeps_root(desk.root) if search else desk.root / experiment.FOLDER
     if (folder / made).exists():
         raise RunError(f"{made} exists already; choose another name")
-    if search:
-        params = [word for k, v in search.items() for word in ("--param", f"{k}={v}")]
-        words = ["sweep", *targets, *params, "--trials", str(trials), "--name", made]
-    else:
-        words = ["train", *targets, "--seeds", str(seeds), "--experiment", made]
-    words += ["--runs-dir", str(desk.root.absolute())]
+    words = trainings.many_words(desk.root, targets, made, seeds, search or None, trials)
     n_each = seeds
     if search and desk.settings.total_env_steps is not None:
         flags = trainings.as_flags(allowed.yaml_texts(fields))

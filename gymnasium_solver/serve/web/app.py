@@ -27,12 +27,19 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from gymnasium_solver.errors import GsolveError
-from gymnasium_solver.serve.web import curve_pages, inspector_pages, job_pages, run_pages
+from gymnasium_solver.serve.web import (
+    curve_pages,
+    experiment_pages,
+    inspector_pages,
+    job_pages,
+    list_pages,
+    run_pages,
+)
 from gymnasium_solver.serve.web.handling import Web, answer, handler, on_error
 from gymnasium_solver.serve.web.security import SecurityMiddleware, Settings
 
 STATIC = Path(__file__).parent / "static"
-TOPICS = (run_pages, curve_pages, job_pages, inspector_pages)
+TOPICS = (list_pages, run_pages, curve_pages, job_pages, experiment_pages, inspector_pages)
 PORTS_TRIED = 20
 
 
@@ -53,6 +60,9 @@ def create_app(settings: Settings) -> Starlette:
         return answer({"error": f"there is no {request.url.path}"}, 404)
 
     asked = [(*place.split(), fn) for topic in TOPICS for place, fn in topic.QUESTIONS.items()]
+    # A run of a sweep has slashes in its name, SWEEP/trials/0007/seed0: longer addresses first.
+    asked = [(method, path.replace("{run}", "{run:path}"), fn) for method, path, fn in asked]
+    asked.sort(key=lambda one: ("{run:path}" in one[1], -one[1].count("/")))
     app = Starlette(
         routes=[
             *(Route(path, handler(fn, web), methods=[method]) for method, path, fn in asked),

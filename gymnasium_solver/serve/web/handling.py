@@ -10,6 +10,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -19,7 +20,9 @@ from starlette.responses import Response
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.errors import RunError, TrustError
+from gymnasium_solver.experiments.experiment import Experiment
 from gymnasium_solver.serve.questions import (
+    Answer,
     BadRequest,
     Desk,
     Kept,
@@ -35,6 +38,7 @@ from gymnasium_solver.serve.web.stream import RunList
 
 LARGEST_BODY = 1_000_000
 MOST_CONFIGS = 2_000
+MOST_SWEEPS = 64
 
 
 class TooManyJobs(BadRequest):
@@ -50,6 +54,14 @@ class Web(Desk):
         self.list = RunList(self.store)
         self.configs: Kept[dict[str, Any]] = Kept(MOST_CONFIGS)
         """Configs of runs by id and stamp of the file: parsing YAML takes long."""
+        self.identities: dict[str, tuple[dict[str, Any], str]] = {}
+        """The config of a run, and what it is without the seed, by its id."""
+        self.experiments: Kept[Experiment] = Kept(MOST_CONFIGS)
+        self.sweeps: Kept[Any] = Kept(MOST_SWEEPS)
+        self.sweep_facts: Kept[Answer] = Kept(MOST_SWEEPS)
+        self.started: list[Path] = []
+        """The folders of the trainings that this server has started."""
+        self.sparklines: Kept[list[list[float]]] = Kept(MOST_CONFIGS)
         self.config_helper = Helper("gymnasium_solver.serve.web.config_worker", answer_s=60.0)
         self.player = Helper("gymnasium_solver.media.inspect_worker", str(settings.root))
         self._starting = threading.Lock()
@@ -67,6 +79,7 @@ class Web(Desk):
                 )
             job = start()
         local.reap(job)
+        self.started.append(job.folder)
         return job
 
 

@@ -18,8 +18,10 @@ from starlette.concurrency import run_in_threadpool
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.experiments.experiment import FOLDER, slug
 from gymnasium_solver.printable import printable
-from gymnasium_solver.runs.resolve import resolve_checkpoint
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.resolve import SWEEPS, resolve_checkpoint, run_name
 from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.serve import trainings
 from gymnasium_solver.serve.questions import NO_FIELDS, Answer, BadRequest, Fields, OneRun, Whole
@@ -52,10 +54,39 @@ async def check_config(
 
 
 def start(
-    web: Web, config: str, fields: Fields = NO_FIELDS, name: str = "", trust: bool = False
+    web: Web,
+    config: str,
+    fields: Fields = NO_FIELDS,
+    name: str = "",
+    seeds: Annotated[int, Whole(1, 100)] = 1,
+    search: dict[str, str] | None = None,
+    trials: Annotated[int, Whole(1, 10_000)] = 20,
+    at_once: Annotated[int, Whole(1, 64)] = 1,
+    trust: bool = False,
 ) -> Answer:
-    job = web.begin(lambda: trainings.start(web.root, config, name, fields, trust=trust))
-    return {"job": as_json(job), "run": job.folder.name}
+    """Start a run; with several `seeds` an experiment; with `search`, fields to ranges ("": the
+    field's own), a sweep. `at_once`: trainings of these at the same time."""
+    if seeds == 1 and search is None:
+        job = web.begin(lambda: trainings.start(web.root, config, name, fields, trust=trust))
+        return {"job": as_json(web, job), "run": job.folder.name}
+    kind, place = ("experiment", FOLDER) if search is None else ("sweep", SWEEPS)
+    made = slug(trainings.new_name(config, name))
+    if (web.root / place / made).exists():
+        raise BadRequest(f"the {kind} {made} exists already; choose another name, or resume it")
+    target = trainings.config_named(config, web.root)
+    words = trainings.many_words(web.root, [target], made, seeds, search, trials)
+    words += ["--jobs", str(at_once), *trainings.as_flags(fields)]
+    words += trainings.trust_flags(target, trust)
+    return {"job": begin_job(web, kind, *words), kind: made}
+
+
+def begin_job(web: Web, kind: str, *words: str) -> Answer:
+    """A gsolve command in a folder of its own. The consoles of the oldest ones go."""
+    for name in _newest(web.root)[KEPT_JOBS - 1 :]:
+        if not local.is_running(web.root / JOBS / name):
+            shutil.rmtree(web.root / JOBS / name, ignore_errors=True)
+    folder = web.root / JOBS / f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    return as_json(web, web.begin(lambda: local.start(local.gsolve(*words), folder)))
 
 
 def stop_run(web: Web, run: OneRun) -> Answer:
@@ -64,7 +95,7 @@ def stop_run(web: Web, run: OneRun) -> Answer:
 
 
 def resume_run(web: Web, run: OneRun, fields: Fields = NO_FIELDS, trust: bool = False) -> Answer:
-    return {"job": as_json(web.begin(lambda: trainings.resume(run, fields, trust=trust)))}
+    return {"job": as_json(web, web.begin(lambda: trainings.resume(run, fields, trust=trust)))}
 
 
 def _existing(name: str, ref: str, asked: Mapping[str, Any]) -> str:
@@ -72,7 +103,8 @@ def _existing(name: str, ref: str, asked: Mapping[str, Any]) -> str:
     if not _CHECKPOINT.fullmatch(ref):
         raise BadRequest(f"{ref!r} is not a checkpoint; expected @best, @last or env steps")
     run: Run = asked["run"]
-    resolve_checkpoint(f"{run.id}/{ref}", run.path.parent, allow_paths=False)
+    root = asked["desk"].root
+    resolve_checkpoint(f"{run_name(run, root)}/{ref}", root, allow_paths=False)
     return ref
 
 
@@ -102,21 +134,28 @@ def record(
 def _in_background(
     web: Web, run: Run, verb: str, checkpoint: str, episodes: int, trust: bool
 ) -> Answer:
-    root = run.path.parent
-    flags = trainings.trust_flags(str(run.config_path), trust)
-    folder = root / JOBS / f"{verb}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
-    words = [verb, f"{run.id}/{checkpoint}", "--episodes", str(episodes), "--runs-dir", str(root)]
-    words += flags
-    for name in _newest(root)[KEPT_JOBS - 1 :]:
-        if not local.is_running(root / JOBS / name):
-            shutil.rmtree(root / JOBS / name, ignore_errors=True)
-    return {"job": as_json(web.begin(lambda: local.start(local.gsolve(*words), folder)))}
+    words = [verb, f"{run_name(run, web.root)}/{checkpoint}", "--episodes", str(episodes)]
+    words += ["--runs-dir", str(web.root), *trainings.trust_flags(str(run.config_path), trust)]
+    return {"job": begin_job(web, verb, *words)}
 
 
 def jobs(web: Web) -> Answer:
-    """The newest jobs that are not trainings."""
-    found = (local.find(web.root / JOBS / name) for name in _newest(web.root)[:MOST_JOBS])
-    return {"jobs": [as_json(job) for job in found if job is not None]}
+    """What runs in the background, and the newest of what has ended: evaluations, recordings,
+    experiments, sweeps, and the trainings that are under way or were started here."""
+    folder, names = web.root / JOBS, _newest(web.root)
+    training = [web.root / run.id for run in web.store.runs(1.0) if run.status == "running"]
+    own = [path for path in web.started[-MOST_JOBS:] if path.parent == web.root.absolute()]
+    places = dict.fromkeys([*(folder / name for name in names[:MOST_JOBS]), *training, *own])
+    found = [job for place in places if (job := _job_in(place)) is not None]
+    found.sort(key=lambda job: (job.is_running, job.at), reverse=True)
+    return {"jobs": [as_json(web, job) for job in found[: 2 * MOST_JOBS]]}
+
+
+def _job_in(folder: Path) -> local.Job | None:
+    try:
+        return local.find(folder)
+    except RunError:  # damaged
+        return None
 
 
 def _newest(root: Path) -> list[str]:
@@ -127,7 +166,7 @@ def _newest(root: Path) -> list[str]:
 
 
 def one_job(web: Web, job: str) -> Answer:
-    return {"job": as_json(find_job(web.root, job))}
+    return {"job": as_json(web, find_job(web.root, job))}
 
 
 def stop_job(web: Web, job: str) -> Answer:
@@ -144,18 +183,53 @@ def find_job(root: Path, job_id: str) -> local.Job:
     raise RunError(f"there is no job {job_id!r}")
 
 
-def as_json(job: local.Job) -> Answer:
+def as_json(web: Web, job: local.Job) -> Answer:
     words = [word for word in job.argv if word not in ("-m", "gymnasium_solver")][1:]
-    name = job.folder.name
-    return {
-        "id": name if job.folder.parent.name == JOBS else f"run:{name}",
-        "run": name if is_run(job.folder) else None,
+    name, is_running = job.folder.name, job.is_running
+    is_own = job.folder.parent.name == JOBS
+    told: Answer = {
+        "id": name if is_own else f"run:{name}",
+        "kind": name.partition("-")[0] if is_own else "train",
+        "run": name if not is_own and is_run(job.folder) else None,
         "command": printable(f"gsolve {shlex.join(words)}"),
-        "title": printable(f"gsolve {' '.join(words[:2])}"),
         "started_at": job.at,
-        "is_running": job.is_running,
+        "is_running": is_running,
         "exit_code": job.exit_code,
     }
+    told |= _target(words, told["kind"]) if is_own else {"about": name}
+    if not is_own and not is_running and (run := web.store.find(name)) is not None:
+        told |= {"status": run.status, "solved": run.solved, "test": run.test_mean}
+    if told["kind"] == "eval" and not is_running:
+        told["scores"] = _scores(web, told["run"], job.at)
+    if job.exit_code and (last := local.tail(job.folder, 1)):
+        told["why"] = printable(last[0])[:300]
+    told["title"] = printable(f"{TITLES.get(told['kind'], told['kind'])} {told['about']}")
+    return told
+
+
+TITLES = {"train": "Train", "eval": "Evaluate", "video": "Record", "experiment": "Experiment"}
+TITLES["sweep"] = "Sweep"
+
+
+def _target(words: list[str], kind: str) -> Answer:
+    """What a job is about, from its command line."""
+    if kind in ("eval", "video"):
+        run, _, checkpoint = printable(words[1]).rpartition("/")
+        return {"run": run, "about": f"{run} {checkpoint}"}
+    flags = ("--resume", "--experiment", "--name")
+    found = next((words[words.index(flag) + 1] for flag in flags if flag in words[:-1]), "")
+    return {kind: printable(found), "about": printable(found)}
+
+
+def _scores(web: Web, run: str, since: str) -> list[Answer]:
+    """What an evaluation has measured."""
+    try:
+        found = query.get_later_evaluations(web.run(run))
+    except RunError:  # archived since
+        return []
+    names = ("greedy", "mean", "stderr", "episodes")
+    new = [event for event in found if str(event.get("at")) >= since]
+    return [{name: event.get(name) for name in names} for event in new[:2]]
 
 
 QUESTIONS = {

@@ -1,10 +1,12 @@
 // The shell: navigation, theme, login, help, messages; shows the page that the address names.
 import { html, render, useEffect, useState } from "./vendor/ui.js";
 import { openSession, session, sessionError, login } from "./lib/api.js";
+import { PLACE_KEYS, Palette } from "./lib/go-to.js";
+import { JobsButton, JobsDrawer, pageTitle } from "./lib/jobs.js";
 import { href, place } from "./lib/router.js";
 import { liveState } from "./lib/stream.js";
 import { theme, toggleTheme } from "./lib/theme.js";
-import { Help, Toasts, helpOpen } from "./lib/parts.js";
+import { Help, Toasts, everywhereKeys, helpOpen } from "./lib/parts.js";
 import { PAGES, match } from "./pages/index.js";
 
 function App() {
@@ -16,8 +18,10 @@ function App() {
     <a class="skip" href="#main">Skip to the content</a>
     <${Bar} />
     <main id="main" tabindex="-1"><${Page} /></main>
-    <${Toasts} /><${Help} />`;
+    <${JobsDrawer} /><${Toasts} /><${Help} /><${Palette} />`;
 }
+
+everywhereKeys.value = PLACE_KEYS;
 
 const LIVE = { live: "Live", paused: "Paused", waiting: "No connection; trying again", off: "" };
 
@@ -32,13 +36,14 @@ function Bar() {
     ${liveState.value !== "off" && html`<span class=${`live ${liveState.value}`} title=${LIVE[liveState.value]}><i></i><span class="wide-only">${LIVE[liveState.value]}</span></span>`}
     ${session.value.read_only && html`<span class="chip">read-only</span>`}
     <span class="quiet wide-only" title=${session.value.root}>${session.value.root.split("/").at(-1)}</span>
+    <${JobsButton} />
     <button class="plain" onClick=${toggleTheme} aria-label=${`Switch to the ${theme.value === "dark" ? "light" : "dark"} theme`} title="Theme">${theme.value === "dark" ? "☀" : "☾"}</button>
     <button class="plain" onClick=${() => { helpOpen.value = true; }} aria-label="Help and keys" title="Help (?)">?</button>
   </header>`;
 }
 
 const isCurrent = (page, path) =>
-  page.path === "/" ? path === "/" || path.startsWith("/runs/") : path.startsWith(page.path);
+  page.path === "/" ? path === "/" || path.startsWith("/runs/") : path.startsWith(page.path) || (page.also && path.startsWith(page.also));
 
 function Page() {
   const [loaded, setLoaded] = useState(null);
@@ -53,7 +58,7 @@ function Page() {
     );
     return () => { isCurrentPage = false; };
   }, [page]);
-  useEffect(() => { document.title = `${found?.params.run ?? page?.nav ?? "Not found"} · gsolve`; }, [place.value.path]);
+  useEffect(() => { pageTitle(Object.values(found?.params ?? {})[0] ?? page?.nav ?? "Not found"); }, [place.value.path]);
   if (!found) return html`<section class="empty"><h1>Not found</h1><p>There is no page ${place.value.path}. <a href=${href("/")}>All runs</a></p></section>`;
   if (loaded?.error) return html`<section class="empty" role="alert"><h1>This page cannot be shown</h1><p>${String(loaded.error.message)}</p></section>`;
   if (loaded?.page !== page) return html`<p class="boot">Loading…</p>`;

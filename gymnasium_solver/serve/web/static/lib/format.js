@@ -33,6 +33,13 @@ export function value(n) {
   return String(Number(n.toPrecision(4)));
 }
 
+/** A value of a field in a narrow cell: 0.0003, 100k, lin_0.001. */
+export function fieldText(v, longest = 24) {
+  if (typeof v === "number") return Math.abs(v) >= 10_000 ? short(v) : String(Number(v.toPrecision(4)));
+  const text = configText(v);
+  return text.length > longest ? `${text.slice(0, longest - 1)}…` : text;
+}
+
 const trim = (n) => String(Number(n.toPrecision(3)));
 
 export function seconds(s) {

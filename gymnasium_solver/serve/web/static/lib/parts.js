@@ -6,11 +6,11 @@ import { html, signal, useEffect, useRef } from "../vendor/ui.js";
 const toasts = signal([]);
 let nextToast = 0;
 
-/** Show a message for a while; `kind`: "info" or "bad". */
-export function toast(text, kind = "info") {
+/** Show a message for a while; `kind`: "info", "good" or "bad"; `link`: [address, text]. */
+export function toast(text, kind = "info", link = null) {
   const id = nextToast++;
-  toasts.value = [...toasts.value, { id, text, kind }];
-  setTimeout(() => { toasts.value = toasts.value.filter((t) => t.id !== id); }, kind === "bad" ? 9000 : 4500);
+  toasts.value = [...toasts.value, { id, text, kind, link }];
+  setTimeout(() => { toasts.value = toasts.value.filter((t) => t.id !== id); }, kind === "bad" || link ? 9000 : 4500);
 }
 
 /** Run an action of the user; its error becomes a message. */
@@ -26,15 +26,17 @@ export async function attempt(action, done) {
 }
 
 export const Toasts = () => html`<div class="toasts" role="status" aria-live="polite">
-  ${toasts.value.map((t) => html`<p key=${t.id} class=${t.kind}>${t.text}</p>`)}</div>`;
+  ${toasts.value.map((t) => html`<p key=${t.id} class=${t.kind}>${t.text}${t.link && html` <a href=${t.link[0]}>${t.link[1]}</a>`}</p>`)}</div>`;
 
 // --- keys and help
 
 /** Keys of the page shown now: [[keys, what they do], ...]; a page sets it in an effect. */
 export const pageKeys = signal([]);
+/** Those that work on every page. */
+export const everywhereKeys = signal([]);
 export const helpOpen = signal(false);
 
-const isTyping = (target) =>
+export const isTyping = (target) =>
   target instanceof HTMLElement && (target.matches("input, textarea, select") || target.isContentEditable);
 
 /** Listen for keys while a page is shown. `bindings`: {"j": fn, "/": fn, "?": ...}. */
@@ -60,16 +62,16 @@ addEventListener("keydown", (event) => {
 
 export function Help() {
   if (!helpOpen.value) return null;
-  const rows = [["?", "this help"], ["Tab", "next control"], ...pageKeys.value];
+  const rows = [...pageKeys.value, ...everywhereKeys.value, ["?", "this help"]];
   return html`<${Dialog} title="Keys" onClose=${() => { helpOpen.value = false; }}>
     <dl class="keys">${rows.map(([keys, text]) => html`<div key=${keys}><dt>${keys.split(" ").map((k) => html`<kbd>${k}</kbd> `)}</dt><dd>${text}</dd></div>`)}</dl>
   <//>`;
 }
 
-export function Dialog({ title, onClose, children }) {
+export function Dialog({ title, onClose, wide, children }) {
   const ref = useRef(null);
   useEffect(() => { ref.current.showModal(); }, []);
-  return html`<dialog ref=${ref} aria-label=${title} onClose=${onClose}
+  return html`<dialog ref=${ref} class=${wide ? "wide" : ""} aria-label=${title} onClose=${onClose}
       onClick=${(event) => { if (event.target === ref.current) ref.current.close(); }}>
     <div class="dialog"><div class="dialog-head"><h2>${title}</h2>
       <button class="plain" aria-label="Close" onClick=${() => ref.current.close()}>✕</button></div>${children}</div></dialog>`;

@@ -3,6 +3,9 @@
 export const PAGES = [
   { path: "/", nav: "Runs", load: () => import("./runs.js") },
   { path: "/runs/:run", load: () => import("./run.js") },
+  { path: "/experiments", also: "/sweeps", nav: "Experiments", load: () => import("./experiments.js") },
+  { path: "/experiments/:experiment", load: () => import("./experiment.js") },
+  { path: "/sweeps/:sweep", load: () => import("./sweep.js") },
   { path: "/inspect", nav: "Inspect", load: () => import("./inspect.js") },
   { path: "/inspect/:run", load: () => import("./inspect.js") },
   { path: "/compare", nav: "Compare", load: () => import("./compare.js") },
