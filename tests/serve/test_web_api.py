@@ -261,7 +261,7 @@ def test_jobs_are_started_with_checked_arguments(
     assert "cart-0.001-0/@best" in (runs / ".jobs" / done["id"] / "job.log").read_text()
     listed = {j["id"]: j for j in get(web, "jobs")["jobs"]}
     assert set(listed) == {done["id"], f"run:{job['run']}"}
-    assert listed[done["id"]]["title"] == "Evaluate cart-0.001-0 @best"
+    assert [listed[name]["kind"] for name in (done["id"], f"run:{job['run']}")] == ["eval", "train"]
     monkeypatch.setattr(job_pages, "KEPT_JOBS", 1)
     next_one = post(web, "runs/cart-0.001-0/evaluate", checkpoint="@best", episodes=5)["job"]
     assert local.wait(runs / ".jobs" / next_one["id"], 20)
