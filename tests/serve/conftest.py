@@ -7,7 +7,7 @@ GSOLVE_REQUIRE_BROWSER=1, which CI sets where it can install one, a missing brow
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +51,38 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=path)
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def server(runs: Path) -> Iterator[Any]:
+    from gymnasium_solver.serve.web.app import BackgroundServer
+    from gymnasium_solver.serve.web.security import Settings
+
+    with BackgroundServer(Settings(root=runs, port=0)) as server:
+        yield server
+
+
+@pytest.fixture
+def open_page(chromium: Any, server: Any) -> Iterator[Callable[..., Any]]:
+    """A function that opens a path; the test fails if the page logged an error."""
+    contexts, problems = [], []
+
+    def open_path(path: str = "", url: str | None = None, **options: Any) -> Any:
+        context = chromium.new_context(**({"viewport": {"width": 1280, "height": 800}} | options))
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on(
+            "console",
+            lambda m: (
+                problems.append(m.text) if m.type == "error" and "404" not in m.text else None
+            ),
+        )
+        page.goto(url or f"{server.settings.url}{path}")
+        return page
+
+    yield open_path
+    for context in contexts:
+        context.close()
+    assert not problems, problems

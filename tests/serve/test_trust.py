@@ -97,7 +97,8 @@ async def answered(helper: Helper, question: dict[str, Any]) -> dict[str, Any]:
         worker.jobs.put(job)
     worker.run()
     worker.studio.close()
-    told = json.loads(out.getvalue().splitlines()[0])
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    told = next(line for line in lines if {"started", "done", "error"} & set(line))
     if "error" in told:
         raise {"TrustError": TrustError}.get(told["kind"], GsolveError)(told["error"])
     return dict(told.get("started") or told["done"])

@@ -1,7 +1,7 @@
 """The pages in a real browser."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,38 +18,6 @@ from tests.serve.made_runs import log_row, made_run
 
 Open = Callable[..., Any]
 SCRIPT = "<img src=x onerror=\"document.title='pwned'\"><script>document.title='pwned'</script>"
-
-
-@pytest.fixture
-def server(runs: Path) -> Iterator[BackgroundServer]:
-    with BackgroundServer(Settings(root=runs, port=0)) as server:
-        yield server
-
-
-@pytest.fixture
-def open_page(chromium: Any, server: BackgroundServer) -> Iterator[Open]:
-    """A function that opens a path; the test fails if the page logged an error."""
-    contexts, problems = [], []
-
-    def open_path(path: str = "", url: str | None = None, **options: Any) -> Any:
-        context = chromium.new_context(**({"viewport": {"width": 1280, "height": 800}} | options))
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(15_000)
-        page.on("pageerror", lambda error: problems.append(str(error)))
-        page.on(
-            "console",
-            lambda m: (
-                problems.append(m.text) if m.type == "error" and "404" not in m.text else None
-            ),
-        )
-        page.goto(url or f"{server.settings.url}{path}")
-        return page
-
-    yield open_path
-    for context in contexts:
-        context.close()
-    assert not problems, problems
 
 
 def expect(locator: Any) -> Any:

@@ -37,7 +37,7 @@ export const everywhereKeys = signal([]);
 export const helpOpen = signal(false);
 
 export const isTyping = (target) =>
-  target instanceof HTMLElement && (target.matches("input, textarea, select") || target.isContentEditable);
+  target instanceof HTMLElement && (target.matches("input:not([type=checkbox]):not([type=radio]), textarea, select") || target.isContentEditable);
 
 /** Listen for keys while a page is shown. `bindings`: {"j": fn, "/": fn, "?": ...}. */
 export function useKeys(bindings, help = []) {

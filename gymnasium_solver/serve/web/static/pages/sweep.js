@@ -90,7 +90,7 @@ function Against({ found, scored, names, query, chosen, choose }) {
   const field = query.get("against") ?? found.importances[0]?.[0] ?? names[0];
   const options = [...names.map((n) => [n, n]), ["env_steps", "env steps"]];
   const x = (row) => (field === "env_steps" ? row.env_steps : start(row.params[field]));
-  return html`<section class="panel wide"><header><h2>Score against</h2><${Select} label="" value=${field} options=${options} onChange=${(v) => setQuery({ against: v })} /></header><div class="body"><${Scatter} label=${`Score against ${field}`} xKind=${found.scales[field] ?? "linear"} xLabel=${field} yLabel=${found.metric} points=${scored.filter((row) => x(row) !== null && x(row) !== undefined).map((row) => ({ x: x(row), y: row.value, kind: row.state === "pruned" ? "faint" : row.own ? "own" : "", label: about(row, found), isChosen: row.number === chosen, onClick: () => choose(row.number) }))} /></div></section>`;
+  return html`<section class="panel wide"><header><h2>Score against</h2><${Select} label="field" value=${field} options=${options} onChange=${(v) => setQuery({ against: v })} /></header><div class="body"><${Scatter} label=${`Score against ${field}`} xKind=${found.scales[field] ?? "linear"} xLabel=${field} yLabel=${found.metric} points=${scored.filter((row) => x(row) !== null && x(row) !== undefined).map((row) => ({ x: x(row), y: row.value, kind: row.state === "pruned" ? "faint" : row.own ? "own" : "", label: about(row, found), isChosen: row.number === chosen, onClick: () => choose(row.number) }))} /></div></section>`;
 }
 
 function Trials({ found, names, chosen, choose }) {
