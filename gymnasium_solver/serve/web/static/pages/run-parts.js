@@ -10,7 +10,7 @@ export function Checkpoints({ run }) {
 }
 
 export function Evaluations({ detail }) {
-  const stages = { test: "Held-out test", failed_test: "Tests that did not reach the threshold", val: "Validation" };
+  const stages = { test: "Held-out test", failed_test: "Tests that did not reach the threshold", val: "Validation", eval: "Evaluated later, by the button or gsolve eval" };
   const known = Object.entries(stages).map(([stage, title]) => [stage, title, detail.evaluations.filter((e) => (e.stage ?? "val") === stage)]);
   if (!detail.evaluations.length) return html`<p class="empty">No evaluation yet.</p>`;
   return known.filter(([, , rows]) => rows.length).map(([stage, title, rows]) => html`<section key=${stage} class="panel block"><header><h2>${title}</h2><span class="quiet">${rows.length}</span></header><div class="body scroll" tabindex="0"><table><thead><tr>${["env steps", "mean", "std", "stderr", "min", "max", "length", "episodes"].map((h) => html`<th key=${h} class="num">${h}</th>`)}<th>actions</th><th>when</th></tr></thead>

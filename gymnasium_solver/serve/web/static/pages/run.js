@@ -103,7 +103,7 @@ function Facts({ run, detail }) {
   const left = run.status === "running" && share && share > 0 && share < 1 ? (run.wall_s * (1 - share)) / share : null;
   const facts = [
     ["test", run.test ? html`<b>${value(run.test.mean)}</b>${run.stderr !== null && html` <small>± ${Number(run.stderr.toPrecision(2))}</small>`}` : "not tested", run.test ? `${count(run.test.episodes)} held-out episodes, ${run.test.greedy ? "greedy" : "sampled"}` : run.status === "running" ? "tested at the end" : ""],
-    ["solved at", run.threshold === null ? "no threshold" : value(run.threshold), run.solved === null ? "" : run.solved ? "reached" : "not reached"],
+    ["solved at", run.threshold === null ? "no threshold" : value(run.threshold), run.solved === null ? "" : run.solved ? "reached" : run.test ? "not reached" : "not tested yet"],
     ["best validation", run.best ? value(run.best.score) : "–", run.best ? `at ${short(run.best.env_steps)} env steps` : ""],
     ["env steps", short(run.env_steps), run.max_env_steps ? `of ${short(run.max_env_steps)} (${Math.round(100 * share)} %)` : ""],
     ["time", seconds(run.wall_s), left ? `about ${seconds(left)} left` : fps ? `${short(fps)} steps/s` : ""],
