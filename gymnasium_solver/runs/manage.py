@@ -1,4 +1,5 @@
-"""What a user does to runs: tags, a note, archiving, removing, pruning. Training never does.
+"""What a user does to runs: tags, a note, renaming, archiving, removing, pruning. Training
+never does.
 
 Tags and the note of a run are in its `labels.json`. Archived runs are moved into
 `<runs>/.archive/`, where listings do not look; `restore` moves them back. Pruning deletes
@@ -13,8 +14,15 @@ from pathlib import Path
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import list_checkpoints
-from gymnasium_solver.runs.files import dump_json, read_json, read_pointer, write_atomic
-from gymnasium_solver.runs.run import LAST_RUN, Run, is_alive_here, is_run
+from gymnasium_solver.runs.files import (
+    dump_json,
+    read_json,
+    read_pointer,
+    write_atomic,
+    write_pointer,
+)
+from gymnasium_solver.runs.run import LAST_RUN, Run, check_run_name, is_alive_here, is_run
+from gymnasium_solver.runs.summary import summary_of
 
 ARCHIVE = ".archive"
 LONGEST_NOTE = 10_000
@@ -106,6 +114,22 @@ def remove(runs: Iterable[Run]) -> None:
     for run in every:
         shutil.rmtree(run.path)
         _drop_pointer(run)
+
+
+def rename(run: Run, name: str) -> Path:
+    """Give a run another name, which is that of its folder, and return the new folder."""
+    check_run_name(name)
+    refuse_running([run])
+    if experiment := summary_of(run.path, run.meta(), []).experiment:
+        raise RunError(f"{run.id}: the experiment {experiment} finds it by this name")
+    target = run.path.parent / name
+    if target.exists():
+        raise RunError(f"{name} exists already; choose another name")
+    was_last = read_pointer(run.path.parent / LAST_RUN) == run.id
+    run.path.rename(target)
+    if was_last:
+        write_pointer(run.path.parent / LAST_RUN, name)
+    return target
 
 
 def archive(runs: Iterable[Run]) -> list[Path]:

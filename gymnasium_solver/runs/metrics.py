@@ -22,7 +22,7 @@ Better = Literal["up", "down"]
 Bounds = tuple[float | None, float | None]
 Names = dict[str, tuple[str, ...]]
 BOUNDS: dict[str, Bounds] = {"0..1": (0.0, 1.0), ">=0": (0.0, None), "<=1": (None, 1.0)}
-UNITS = ("steps", "s", "steps/s", "1/s", "nats")
+UNITS = ("steps", "s", "steps/s", "1/s", "nats", "MB")
 _STAGES = {"val": "the evaluation", "test": "the held-out test"}
 _WORDS = {"val": "validation", "test": "test"}  # of labels
 

@@ -2,12 +2,15 @@
 
 import math
 import os
+import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from gymnasium_solver.config.schema import Config
@@ -29,6 +32,7 @@ MOST_NUMBERS = 2**18  # measured per part of the observations
 MOST_ROWS, LEAST_ROWS = 4096, 16
 STEPS_BETWEEN = 4096
 N_CPUS = os.cpu_count() or 1  # asking takes a system call or three
+PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 TOLERANCE = 1e-4  # of a bound: rounding of 32-bit numbers is not a violation
 
 
@@ -225,9 +229,7 @@ class RolloutDetails:
             found["roll/actions/legal"] = sum(self._legal) / len(self._legal)
         for name, fraction in action_histogram(self.actions, actions).items():
             found[f"roll/actions/hist/{name}"] = fraction
-        if hasattr(os, "getloadavg"):
-            found["sys/load"] = os.getloadavg()[0] / N_CPUS
-        return found | self._observed()
+        return found | machine_use() | self._observed()
 
     def _observed(self) -> dict[str, float]:
         found: dict[str, float] = {}
@@ -242,6 +244,25 @@ class RolloutDetails:
         if n_bounded:
             found["roll/obs/outside"] = n_outside / n_bounded
         return found
+
+
+_last_use = {"cpu_s": time.process_time(), "now_s": time.perf_counter()}
+
+
+def machine_use() -> dict[str, float]:
+    """What the process takes of the machine; its CPU time is that since the last call."""
+    cpu_s, now_s = time.process_time(), time.perf_counter()
+    before_s, passed_s = _last_use["cpu_s"], max(now_s - _last_use["now_s"], 1e-9)
+    _last_use.update(cpu_s=cpu_s, now_s=now_s)
+    found = {"sys/cpus": (cpu_s - before_s) / passed_s}
+    if hasattr(os, "getloadavg"):
+        found["sys/load"] = os.getloadavg()[0] / N_CPUS
+    # Only Linux has this file.
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/statm", "rb") as file:
+        found["sys/memory"] = int(file.read().split()[1]) * PAGE / 1e6
+    if torch.cuda.is_initialized():
+        found["sys/gpu_memory"] = torch.cuda.memory_allocated() / 1e6
+    return found
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

@@ -455,3 +455,25 @@ def test_the_server_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_run_is_renamed_and_deleted_and_its_fields_are_checked(
+    web: TestClient, runs: Path
+) -> None:
+    files = get(web, "runs/cart-0.001-0/files")
+    assert files["bytes"] > sum(files["parts"].values()) > 0
+    assert "policy_lr: 0.001" in files["config"]
+    assert "epoch 2" in web.get("/api/runs/cart-0.001-0/log.txt").text
+    assert post(web, "runs/cart-0.001-0/rename", name="mine") == {"run": "mine"}
+    for call, body, why in (
+        ("runs/mine/rename", {"name": "../x"}, "cannot name a run"),
+        ("runs/mine/rename", {"name": "cart-0.001-1"}, "exists already"),
+        ("runs/mine/set", {"fields": {}}, "no field"),
+        ("runs/mine/set", {"fields": {"--trust": "1"}}, "not a field"),
+        ("runs/delete", {"runs": []}, "no run"),
+    ):
+        answer = web.post(f"/api/{call}", json=body, headers=TOKEN)
+        assert answer.status_code in (400, 404), call
+        assert why in answer.json()["error"]
+    assert post(web, "runs/delete", runs=["mine"]) == {"deleted": ["mine"]}
+    assert not (runs / "mine").exists()

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
 
+from gymnasium_solver.runs.manage import set_note
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.serve.web.app import BackgroundServer
 from gymnasium_solver.serve.web.helper import Helper
@@ -147,6 +148,44 @@ def test_alerts_are_marks_with_advice_and_the_config_shows_its_difference(open_p
     expect(page.get_by_role("figure")).to_have_attribute("data-lines", "5")  # raw and smoothed
 
 
+def test_what_can_be_done_to_a_run(open_page: Open, runs: Path) -> None:
+    run = Run(runs / "cart-0.001-0")
+    config = run.config_path.read_text() + "ent_coef: 0.0\n"
+    run.config_path.write_text(config)
+    use = {"train/sys/cpus": 1.5, "train/sys/memory": 300.0, "train/sys/timing/fps_instant": 9.0}
+    run.log_metrics({"env_steps": 21_000, "epoch": 21, "wall_s": 11.0} | use)
+    run.update_meta(test=None, solved=None, stop_reason="goal_reached_eval")
+    run.close()
+    set_note(run, "# Why\n**wide** net, see https://example.org\n\n- <img src=x>")
+    page = open_page(f"runs/{run.id}")
+    facts = page.locator(".facts")
+    expect(facts).to_contain_text("solved at a validation")
+    expect(facts).to_contain_text("reached at a validation; not tested yet")
+    note = page.locator(".markdown")
+    expect(note.locator("h3")).to_have_text("Why")
+    expect(note.locator("li")).to_have_text("<img src=x>")
+    expect(note.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
+    expect(page.locator("[data-part=usage] .chart")).to_have_count(3)
+    again = page.get_by_role("link", name="Start with ent_coef 0.01")
+    expect(again).to_have_attribute("href", f"/start?config=run:{run.id}&f.ent_coef=0.01")
+    page.get_by_role("tab", name="Evaluations").click()
+    worst = page.get_by_role("link", name="Inspect worst")
+    expect(worst).to_have_count(2)  # the checkpoint at 20,000 is kept, that at 4,000 is not
+    assert "checkpoint=20000" in (worst.first.get_attribute("href") or "")
+    more = page.locator(".run-actions .menu summary")
+    more.click()
+    page.get_by_role("button", name="Rename…").click()
+    page.get_by_label("Name", exact=True).fill("first-try")
+    page.get_by_role("button", name="Rename", exact=True).click()
+    expect(page.locator(".run-head code")).to_have_text("first-try")
+    assert (runs / "first-try" / "meta.json").is_file()
+    more.click()
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("button", name="Delete for good").click()
+    expect(page.locator(ROWS)).to_have_count(7)
+    assert not (runs / "first-try").exists()
+
+
 def test_distributions_of_actions_values_and_returns(open_page: Open, runs: Path) -> None:
     run = Run(runs / "cart-0.001-0")
     for epoch in (21, 22, 23):
@@ -173,6 +212,11 @@ def test_distributions_of_actions_values_and_returns(open_page: Open, runs: Path
     expect(page.locator(".bars i")).to_have_count(20)
     expect(page.locator(".bars i[title='1 to 1.4: 1 episodes']")).to_have_count(1)
     expect(page.get_by_label("Quantiles of the returns")).to_have_attribute("data-points", "4")
+    other = Run(runs / "cart-0.001-1")
+    other.log_event("eval", stage="test", env_steps=9_000, returns=[500.0] * 100)
+    other.close()
+    page.goto(page.url.replace(run.id, other.id))
+    expect(page.locator("[data-spread=test]")).to_contain_text("all 100: 500")
 
 
 @pytest.mark.slow
@@ -247,7 +291,7 @@ def test_groups_of_seeds_with_a_verdict(open_page: Open, runs: Path) -> None:
     page.get_by_text("Fields of the single runs").click()
     expect(page.get_by_role("cell", name="policy_lr").last).to_be_visible()
     page.get_by_text("Scatter of the runs").click()
-    expect(page.locator(".scatter circle")).to_have_count(8)
+    expect(page.locator(".plot circle")).to_have_count(8)
     assert "sx=policy_lr" in page.url
 
 

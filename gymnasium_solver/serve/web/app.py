@@ -33,13 +33,22 @@ from gymnasium_solver.serve.web import (
     inspector_pages,
     job_pages,
     list_pages,
+    run_action_pages,
     run_pages,
 )
 from gymnasium_solver.serve.web.handling import Web, answer, handler, on_error
 from gymnasium_solver.serve.web.security import SecurityMiddleware, Settings
 
 STATIC = Path(__file__).parent / "static"
-TOPICS = (list_pages, run_pages, curve_pages, job_pages, experiment_pages, inspector_pages)
+TOPICS = (
+    list_pages,
+    run_pages,
+    run_action_pages,
+    curve_pages,
+    job_pages,
+    experiment_pages,
+    inspector_pages,
+)
 PORTS_TRIED = 20
 
 

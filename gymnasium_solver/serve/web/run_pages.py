@@ -1,16 +1,20 @@
 """What the page of a run asks: all but its curves, its log and videos; streams; and what a page may
 do here."""
 
+import re
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from starlette.responses import FileResponse, Response, StreamingResponse
 
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.printable import printable
+from gymnasium_solver.printable import printable, printable_lines
 from gymnasium_solver.runs import query
+from gymnasium_solver.runs.alerts.alert import advised_changes
 from gymnasium_solver.runs.files import finite
+from gymnasium_solver.runs.manage import read_labels
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.resolve import run_name
 from gymnasium_solver.runs.run import Run, is_alive_here
@@ -22,9 +26,10 @@ from gymnasium_solver.serve.web.job_pages import find_job
 from gymnasium_solver.serve.web.stream import changes_of, follow_text, lines_of
 from gymnasium_solver.version import __version__
 
+_STEPS = re.compile(r"\d+")
 EVALUATION = (
     "stage", "at", "env_steps", "epoch", "mean", "std", "stderr", "min", "max", "episodes",
-    "length_mean", "success", "greedy", "checkpoint", "changed",
+    "length_mean", "success", "greedy", "checkpoint", "changed", "seed",
 )  # fmt: skip
 ABOUT_METRIC = ("label", "description", "better", "group", "unit", "priority")
 
@@ -64,6 +69,7 @@ def one_run(web: Web, run: OneRun) -> Answer:
     return {
         "summary": summary.to_dict() | {"path": None},
         "is_alive": is_alive_here(meta),
+        "note": printable_lines(_note(run)),
         "result": rows,
         "why": why,
         "config": config,
@@ -73,7 +79,10 @@ def one_run(web: Web, run: OneRun) -> Answer:
         "git": meta["git"],
         "command": [printable(word) for word in meta["command"]],
         "resumed": meta["resumed"],
-        "alerts": [alert.to_dict() for alert in details.alerts],
+        "alerts": [
+            alert.to_dict() | {"changes": advised_changes(alert.advice, config or {})}
+            for alert in details.alerts
+        ],
         "evaluations": [
             {name: event[name] for name in EVALUATION if name in event}
             for event in details.evaluations
@@ -87,6 +96,12 @@ def one_run(web: Web, run: OneRun) -> Answer:
         "videos": _videos(run),
         "commands": [*next_steps(summary), train_command(summary)],
     }
+
+
+def _note(run: Run) -> str:
+    with suppress(RunError):  # a damaged file has no note
+        return read_labels(run).note
+    return ""
 
 
 def returns(web: Web, run: OneRun) -> Answer:
@@ -105,10 +120,26 @@ def log(web: Web, run: OneRun, cursor: str | None = None) -> Answer:
 
 
 def _videos(run: Run) -> list[dict[str, Any]]:
-    return [
-        {"name": p.name, "bytes": p.stat().st_size, "kind": query.MEDIA_TYPES[p.suffix.lower()]}
-        for p in query.get_videos(run)
-    ]
+    """The newest first, with the checkpoint that it shows if its name or the log says so."""
+    told = {Path(str(event.get("path"))).name: event for event in query.get_events(run, "video")}
+    found = []
+    for path in query.get_videos(run):
+        event, digits, status = told.get(path.name, {}), _STEPS.search(path.stem), path.stat()
+        steps = event.get("env_steps")
+        found.append(
+            {"name": path.name, "bytes": status.st_size, "changed_s": status.st_mtime}
+            | {"kind": query.MEDIA_TYPES[path.suffix.lower()]}
+            | {"env_steps": steps or (int(digits[0]) if digits else None)}
+            | {name: finite_numbers(event.get(name)) for name in ("returns", "seed")}
+        )
+    return sorted(found, key=lambda one: float(one["changed_s"]), reverse=True)
+
+
+def finite_numbers(value: Any) -> Any:
+    """A number or a list of them, as a file may hold it; None for anything else."""
+    if isinstance(value, list):
+        return [number for one in value[:16] if (number := finite(one)) is not None]
+    return finite(value)
 
 
 def video(web: Web, run: OneRun, name: str) -> Response:

@@ -3,10 +3,14 @@
 import { html, useEffect, useMemo, useRef, useSignal, useState } from "../vendor/ui.js";
 import { Chart } from "./chart.js";
 import { short, value } from "./format.js";
+import { kept } from "./kept.js";
 import { colourVar } from "./palette.js";
-import { closed, columns, pinned } from "./prefs.js";
 
 const MOST_VALUES = 4;
+const pinned = kept("pinned", []);
+const closed = kept("closed-groups", []);
+const columns = kept("panel-columns", 3);
+const toggle = (list, one) => { list.value = list.value.includes(one) ? list.value.filter((x) => x !== one) : [...list.value, one]; };
 
 /** The metrics that tell most of a training, each the first one that was logged. */
 const KEY = [
@@ -20,7 +24,7 @@ const KEY = [
 export function keyMetrics(known) {
   const names = new Set(known);
   const found = KEY.map((choices) => choices.find((name) => names.has(name))).filter(Boolean);
-  return [...new Set([...found, ...pinned.value.value.filter((name) => names.has(name))])];
+  return [...new Set([...found, ...pinned.value.filter((name) => names.has(name))])];
 }
 
 /** Since when a line has been NaN or infinite; undefined if its last value is finite. */
@@ -48,11 +52,11 @@ export function Panel({ metric, lines, level = null, axes, xLabel, syncKey, erro
   const [isTable, setTable] = useState(false);
   const [isFull, setFull] = useState(false);
   const at = useSignal(null);
-  const isPinned = pinned.value.value.includes(metric.name);
+  const isPinned = pinned.value.includes(metric.name);
   const title = metric.label || metric.name;
   const chart = (size, key) => html`<${Chart} label=${title} lines=${lines} level=${level} height=${size} logX=${axes.logX} logY=${axes.logY} xLabel=${xLabel} syncKey=${key} onCursor=${(found) => { at.value = found; }} />`;
   return html`<header><h3 title=${`${metric.name}: ${metric.description ?? ""}`}>${title}</h3><span class="grow"></span><${Readout} at=${at} lines=${lines} unit=${metric.unit} />${tools}
-      <span class="panel-tools"><button class="plain small" aria-pressed=${isPinned} title=${isPinned ? "Remove from the key metrics" : "Keep among the key metrics"} aria-label=${`Pin ${metric.name}`} onClick=${() => pinned.toggle(metric.name)}>${isPinned ? "★" : "☆"}</button>
+      <span class="panel-tools"><button class="plain small" aria-pressed=${isPinned} title=${isPinned ? "Remove from the key metrics" : "Keep among the key metrics"} aria-label=${`Pin ${metric.name}`} onClick=${() => toggle(pinned, metric.name)}>${isPinned ? "★" : "☆"}</button>
         <button class="plain small" aria-pressed=${isTable} title="Show the numbers" aria-label=${`Show the numbers of ${metric.name}`} onClick=${() => setTable(!isTable)}>▦</button>
         <button class="plain small" title="Fill the window" aria-label=${`Show ${metric.name} in the whole window`} onClick=${() => setFull(true)}>⤢</button></span></header>
     <div class="body">${error && html`<p class="bad" role="alert">${error}</p>`}
@@ -75,9 +79,9 @@ function Full({ title, metric, onClose, children }) {
 
 /** A group of panels that stays closed where it was closed. */
 export function PanelGroup({ name, count, children }) {
-  const isOpen = !closed.value.value.includes(name);
-  return html`<details class="metric-group" open=${isOpen} onToggle=${(event) => { if (event.target.open === closed.value.value.includes(name)) closed.toggle(name); }}><summary><h2>${name}</h2> <span class="quiet">${count}</span></summary>
-    ${isOpen && html`<div class="panels" style=${{ "--columns": columns.value.value }}>${children}</div>`}</details>`;
+  const isOpen = !closed.value.includes(name);
+  return html`<details class="metric-group" open=${isOpen} onToggle=${(event) => { if (event.target.open === closed.value.includes(name)) toggle(closed, name); }}><summary><h2>${name}</h2> <span class="quiet">${count}</span></summary>
+    ${isOpen && html`<div class="panels" style=${{ "--columns": columns.value }}>${children}</div>`}</details>`;
 }
 
-export const ColumnsChoice = () => html`<span class="seg wide-only" role="group" aria-label="Columns">${[2, 3, 4].map((n) => html`<button key=${n} class="small" aria-pressed=${columns.value.value === n} title=${`${n} columns`} onClick=${() => columns.set(n)}>${n}</button>`)}</span>`;
+export const ColumnsChoice = () => html`<span class="seg wide-only" role="group" aria-label="Columns">${[2, 3, 4].map((n) => html`<button key=${n} class="small" aria-pressed=${columns.value === n} title=${`${n} columns`} onClick=${() => { columns.value = n; }}>${n}</button>`)}</span>`;

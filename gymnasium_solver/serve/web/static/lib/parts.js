@@ -92,7 +92,7 @@ export const Status = ({ run }) => {
 };
 
 /** Why a run ended, in a few words; runs/words.py has the whole sentence. */
-const STOPPED = { max_env_steps: "budget used up", max_epochs: "budget used up", solved: "solved by a test", goal_reached_eval: "goal reached at a validation", goal_reached_train: "goal reached in training", interrupted: "stopped", requested: "stopped by you", diverged: "diverged", error: "an error" };
+const STOPPED = { max_env_steps: "budget used up", max_epochs: "budget used up", solved: "solved by a test", goal_reached_eval: "solved at a validation", goal_reached_train: "solved in training", interrupted: "stopped by you", requested: "stopped by you", diverged: "diverged", error: "an error" };
 export const stopWords = (run) => STOPPED[run.stop_reason] ?? run.stop_reason ?? "";
 
 export const Tag = ({ text, onRemove }) => html`<span class="tag">${text}${onRemove && html`<button class="plain" aria-label=${`Remove the tag ${text}`} onClick=${onRemove}>×</button>`}</span>`;

@@ -2,6 +2,7 @@
 // text and its link; and parallel coordinates.
 import { html, useEffect, useRef, useState } from "../vendor/ui.js";
 import { configText, fieldText } from "./format.js";
+import { colourVar } from "./palette.js";
 
 /** The width of an element, which follows the window. */
 export function useWidth(initial = 640) {
@@ -57,7 +58,7 @@ function nice(low, high, n = 5) {
 const LEFT = 56, RIGHT = 14, TOP = 10, BOTTOM = 34;
 
 /**
- * `points`: [{x, y, kind, label, onClick, isChosen}]; `steps`: a line of stairs [[x, y], ...];
+ * `points`: [{x, y, kind, colour, label, onClick, isChosen}]; `steps`: a line of stairs [[x, y], ...];
  * `means`: [{x, y, low, high, label}], with intervals; `breakAt`: an x with a line through it.
  */
 export function Scatter({ points, xKind = "linear", xLabel, yLabel, label, height = 260, steps = [], means = [], breakAt = null }) {
@@ -73,7 +74,7 @@ export function Scatter({ points, xKind = "linear", xLabel, yLabel, label, heigh
       <text x=${LEFT + w / 2} y=${height - 3} text-anchor="middle">${xLabel}</text><text x=${12} y=${TOP + h / 2} text-anchor="middle" transform=${`rotate(-90 12 ${TOP + h / 2})`}>${yLabel}</text></g>
     ${breakAt !== null && html`<line class="break" x1=${px(breakAt)} x2=${px(breakAt)} y1=${TOP} y2=${TOP + h} />`}
     ${steps.length > 1 && html`<path class="best" d=${stairs(steps, px, py)} />`}
-    ${known.map((p, i) => html`<circle key=${i} class=${`dot ${p.kind ?? ""} ${p.isChosen ? "picked" : ""}`} cx=${px(p.x)} cy=${py(p.y)} r=${p.isChosen ? 6 : 4} onClick=${p.onClick}><title>${p.label}</title></circle>`)}
+    ${known.map((p, i) => html`<circle key=${i} class=${`dot ${p.kind ?? ""} ${p.isChosen ? "picked" : ""}`} style=${p.colour === undefined ? null : { fill: colourVar(p.colour), fillOpacity: 0.75 }} cx=${px(p.x)} cy=${py(p.y)} r=${p.isChosen ? 6 : 4} onClick=${p.onClick}><title>${p.label}</title></circle>`)}
     ${means.map((m, i) => html`<g key=${i} class="mean">${finite(m.low) && html`<line x1=${px(m.x)} x2=${px(m.x)} y1=${py(m.low)} y2=${py(m.high)} />`}<line class="middle" x1=${px(m.x) - 9} x2=${px(m.x) + 9} y1=${py(m.y)} y2=${py(m.y)} /><title>${m.label}</title></g>`)}</svg>`}</div>`;
 }
 

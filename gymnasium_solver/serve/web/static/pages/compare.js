@@ -7,10 +7,10 @@ import { saveCsv, savePng, saveSvg } from "../lib/export.js";
 import { configText, count, seconds, short, value } from "../lib/format.js";
 import { colourVar } from "../lib/palette.js";
 import { ColumnsChoice, Panel, PanelGroup, keyMetrics } from "../lib/panel.js";
+import { Scatter } from "../lib/plot.js";
 import { Dialog, Select, attempt, throttled, useKeys } from "../lib/parts.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { followRuns, loaded, refresh, runs, shortId } from "../lib/runs-store.js";
-import { Scatter } from "../lib/scatter.js";
 import { useSeen } from "../lib/series.js";
 import { follow } from "../lib/stream.js";
 import { HandGroups, startByHand } from "./compare-groups.js";
@@ -271,10 +271,13 @@ function ScatterPanel({ ids, query, groups, curves, fields, metrics }) {
   const labelOf = (name) => RESULTS.find(([key]) => key === name)?.[1] ?? metrics.find((m) => m.name === name)?.label ?? name;
   const options = [...RESULTS, ...fields.map((f) => [f, f]), ...keyMetrics(metrics.map((m) => m.name)).map((name) => [name, `${labelOf(name)} at the end`])];
   const choices = (current) => (options.some(([key]) => key === current) ? options : [...options, [current, current]]);
-  const points = (data ?? []).filter(([, a, b]) => a !== null && b !== null).map(([id, a, b]) => ({ key: id, label: groupOf.get(id)?.short ?? id, x: a, y: b, colour: groupOf.get(id)?.i ?? 0 }));
+  const points = (data ?? []).filter(([, a, b]) => a !== null && b !== null).map(([id, a, b]) => ({ x: a, y: b, colour: groupOf.get(id)?.i ?? 0, onClick: () => go(`runs/${encodeURIComponent(id)}`),
+    label: `${groupOf.get(id)?.short ?? ""} ${shortId(id)}: ${value(a)}, ${value(b)}` }));
+  const xs = points.map((p) => p.x);
+  const isWide = points.length > 0 && Math.min(...xs) > 0 && Math.max(...xs) / Math.min(...xs) > 50;  // reads better as a log axis
   return html`<details class="panel block" open=${isOpen} onToggle=${(event) => { if (event.target.open !== isOpen) setQuery({ sx: event.target.open ? x : "", sy: "" }); }}><summary class="body"><h2 class="inline">Scatter of the runs</h2> <span class="quiet">any two columns</span></summary>
     ${isOpen && html`<div class="body"><div class="row"><${Select} label="x" value=${x} options=${choices(x)} onChange=${(v) => setQuery({ sx: v })} /><${Select} label="y" value=${y} options=${choices(y)} onChange=${(v) => setQuery({ sy: v === "test" ? "" : v })} /><span class="quiet">${points.length} of ${ids.length} runs have both</span></div>
-      ${error && html`<p class="bad" role="alert">${error}</p>`}${data && html`<${Scatter} points=${points} xLabel=${labelOf(x)} yLabel=${labelOf(y)} linkOf=${(id) => href(`runs/${encodeURIComponent(id)}`)} />`}</div>`}</details>`;
+      ${error && html`<p class="bad" role="alert">${error}</p>`}${data && html`<${Scatter} points=${points} xKind=${isWide ? "log" : "linear"} xLabel=${labelOf(x)} yLabel=${labelOf(y)} label=${`${labelOf(y)} over ${labelOf(x)}`} />`}</div>`}</details>`;
 }
 
 /** The fields that differ among the groups of one environment. */

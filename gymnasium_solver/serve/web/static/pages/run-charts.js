@@ -85,3 +85,18 @@ function MetricPanel({ run, metric, axes, version }) {
   return html`<section class="panel metric" ref=${ref} data-metric=${metric.name}><${Panel} metric=${metric} lines=${lines} axes=${axes} xLabel=${X_LABEL[axes.x]} syncKey=${`run-${run.id}`} error=${error} isLoaded=${loaded}
     note=${metric.description && html`<p class="quiet about">${metric.description} <code>${metric.name}</code></p>`} /></section>`;
 }
+
+const USAGE = ["train/sys/timing/fps_instant", "train/sys/cpus", "train/sys/memory", "train/sys/gpu_memory", "train/sys/load"];
+
+/** Speed and what the training takes of the machine, over time. */
+export function Usage({ run, detail, axes, version }) {
+  const known = USAGE.map((name) => detail.metrics.find((metric) => metric.name === name)).filter(Boolean);
+  if (!known.length) return null;
+  return html`<section class="panel" data-part="usage"><header><h2>Speed and machine</h2></header><div class="body usage">${known.map((metric) => html`<${UsageChart} key=${metric.name} run=${run} metric=${metric} axes=${axes} version=${version} />`)}</div></section>`;
+}
+
+function UsageChart({ run, metric, axes, version }) {
+  const { series } = useSeries([run.id], metric.name, options({ ...axes, smooth: 0 }, 300), version);
+  const lines = useMemo(() => (series[0] ? linesOf(series[0], { key: metric.name, label: metric.label || metric.name, colour: 2, smooth: 0, width: 1.5 }) : []), [series]);
+  return html`<div title=${metric.description}><p class="row"><span>${metric.label || metric.name}</span><span class="grow"></span><b>${value(metric.last)}</b> <span class="quiet">${metric.unit}</span></p><${Chart} label=${metric.label || metric.name} lines=${lines} height=${92} xLabel=${X_LABEL[axes.x]} /></div>`;
+}

@@ -131,6 +131,7 @@ function Histogram({ test }) {
   const counts = Array(high > low ? BARS : 1).fill(0);
   for (const r of test.returns) counts[Math.min(counts.length - 1, Math.floor((r - low) / width))]++;
   const most = Math.max(...counts);
+  if (high === low) return html`<section class="panel" data-spread="test"><header><h2>Returns of the held-out test</h2></header><div class="body"><p>${test.returns.length === 1 ? "the only episode" : `all ${count(test.returns.length)}`}: <b>${value(low)}</b></p></div></section>`;
   const range = (i) => (high > low ? `${value(low + i * width)} to ${value(low + (i + 1) * width)}` : value(low));
   return html`<section class="panel" data-spread="test"><header><h2>Returns of the held-out test</h2><span class="grow"></span><span class="quiet">${count(test.returns.length)} episodes</span></header><div class="body">
     <div class="bars" role="img" aria-label=${`Returns of ${test.returns.length} episodes, from ${value(low)} to ${value(high)}`}>${counts.map((c, i) => html`<i key=${i} title=${`${range(i)}: ${c} episodes`} style=${{ height: `${(100 * c) / most}%` }}></i>`)}</div>
