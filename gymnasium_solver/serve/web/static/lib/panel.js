@@ -45,7 +45,7 @@ function Readout({ at, lines, unit }) {
   if (!found && bad.length) return html`<b class="bad" title=${`NaN or infinite since ${short(Math.min(...bad))}`}>NaN since ${short(Math.min(...bad))}</b>`;
   const rows = found ? shown.flatMap((line) => found.rows.filter((row) => row.key === line.key)) : shown.map((line) => ({ key: line.key, colour: line.colour, y: lastOf(line) }));
   if (rows.length > MOST_VALUES) return html`<span class="quiet">${shown.length} lines</span>`;
-  return html`<span class="readout">${rows.map((row) => html`<b key=${row.key} style=${shown.length > 1 ? { color: colourVar(row.colour) } : {}}>${value(row.y)}</b>`)}</span>${unit && html`<span class="quiet">${unit}</span>`}${found && html`<span class="quiet">at ${short(found.x)}</span>`}`;
+  return html`<span class="readout">${rows.map((row) => html`<b key=${row.key}>${shown.length > 1 && html`<i class="dot" style=${{ background: colourVar(row.colour) }}></i>`}${value(row.y)}</b>`)}</span>${unit && html`<span class="quiet">${unit}</span>`}${found && html`<span class="quiet">at ${short(found.x)}</span>`}`;
 }
 
 export function Panel({ metric, lines, level = null, axes, xLabel, syncKey, error = "", isLoaded = true, height = 170, tools = null, note = null }) {
