@@ -60,8 +60,8 @@ def ids_of_module(given: str) -> str:
         return f"{given} is a module, not an environment; it registers {listed}{more}"
     if is_multi_agent(found):
         return (
-            f"{given} is a PettingZoo environment of several agents, and only single agents are "
-            "trained here. Register an environment for one of them, with fixed or random others"
+            f"{given} is of PettingZoo, for several agents, and only single agents are trained "
+            "here. Register an environment for one of them, with fixed or random others"
         )
     return (
         f"{given} is a module that registers no environment: call gymnasium.register(id=..., "
@@ -70,5 +70,7 @@ def ids_of_module(given: str) -> str:
 
 
 def is_multi_agent(module: Any) -> bool:
-    """Whether a module is one of PettingZoo's environments."""
+    """Whether a module is of PettingZoo, or an environment of its kind."""
+    if module.__name__.partition(".")[0] == "pettingzoo":
+        return True
     return hasattr(module, "parallel_env") or hasattr(module, "raw_env")

@@ -1,5 +1,7 @@
 """Observations in parts, chosen or dropped on every engine, and frames as stacks of small ones."""
 
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,55 @@ def test_missions_of_babyai_are_read_too():
     assert is_mission(mission(9))
     assert is_mission(babyai(9))
     assert not is_mission(gymnasium.spaces.Text(9))
+
+
+def test_levels_of_babyai_end_at_their_own_limit():
+    """EnvPool registers them with a limit of 0, which was taken for a limit of no step. A limit of
+    the config, which is 10,000 where none is registered, comes on top."""
+    for limit, length in ((None, 64), (10_000, 64), (20, 20)):
+        env = make_vector_env("BabyAI-GoToObj-v0", 2, max_episode_steps=limit)
+        env.reset(1)
+        steps = [env.step(np.zeros(2, int)) for _ in range(length + 1)]
+        assert [step.truncated.all() for step in steps] == [False] * (length - 1) + [True, False]
+        assert steps[-1].is_reset.all()
+        assert steps[-2].episode_length.tolist() == [length] * 2
+
+
+class Grid(gymnasium.Env):
+    """Observes as the package minigrid does."""
+
+    observation_space = spaces.Dict(
+        {"image": spaces.Box(0, 255, (7, 7, 3), np.uint8), "direction": spaces.Discrete(4)}
+    )
+    action_space = spaces.Discrete(7)
+
+    def _look(self):
+        return {"image": np.full((7, 7, 3), 1, np.uint8), "direction": 2, "mission": "go to a door"}
+
+    def reset(self, *, seed=None, options=None):
+        return self._look(), {}
+
+    def step(self, action):
+        return self._look(), 0.0, False, False, {}
+
+
+def test_the_package_minigrid_is_read_at_every_step(monkeypatch):
+    package = types.ModuleType("minigrid")
+    space = type("MissionSpace", (spaces.Text,), {"__module__": "minigrid.core.mission"})(99)
+    package.Grid = type(
+        "Grid",
+        (Grid,),
+        {"observation_space": spaces.Dict({**Grid.observation_space, "mission": space})},
+    )
+    monkeypatch.setitem(sys.modules, "minigrid", package)
+    gymnasium.register("Grid-v0", entry_point="minigrid:Grid", max_episode_steps=9)
+    try:
+        env = make_vector_env("Grid-v0", 2)
+        first, then = env.reset(1), env.step(np.zeros(2, int)).obs
+    finally:
+        del gymnasium.registry["Grid-v0"]
+    assert first.shape == then.shape == (2, *env.observation_space.shape)
+    np.testing.assert_array_equal(first, then)
 
 
 def test_missions_tell_verbs_and_things_in_order():

@@ -59,7 +59,7 @@ from gymnasium_solver.spaces.observations import (
 )
 from gymnasium_solver.spaces.space_types import Space, is_box, is_dict
 
-NO_LIMIT = 2**31 - 1
+NO_LIMIT, OWN_LIMIT = 2**31 - 1, 0  # OWN_LIMIT: each level of BabyAI has its own
 # Keys of an EnvPool config that users cannot set: the contract has its own settings for them.
 _RESERVED = {
     *("num_envs", "batch_size", "num_threads", "max_num_players", "thread_affinity_offset"),
@@ -162,7 +162,9 @@ class EnvPoolEngine(Engine):
         self._pool_id, kwargs = translate(env_id, request.env_kwargs)
         pool_spec = _make_spec(self._pool_id, **kwargs)
         registered = pool_spec.config.max_episode_steps
-        limit = request.max_episode_steps or (None if registered == NO_LIMIT else registered)
+        limit = request.max_episode_steps or (
+            None if registered in (NO_LIMIT, OWN_LIMIT) else registered
+        )
         import_path = _registry()[self._pool_id][0]
         entry = registry_entry(env_id)
         threshold = pool_spec.reward_threshold if import_path in _GYMNASIUM_SUITES else None
@@ -197,7 +199,7 @@ class EnvPoolEngine(Engine):
         self._make_kwargs = kwargs | {
             "num_envs": n_envs,
             "num_threads": _num_threads(spec.suite, n_envs),
-            "max_episode_steps": NO_LIMIT if limit is None else limit + 1,
+            "max_episode_steps": registered if limit is None or not registered else limit + 1,
         }
         self._is_illegal_start = _ILLEGAL_STARTS.get(self._pool_id)
         self._render_mode = render_mode

@@ -97,7 +97,8 @@ class GymnasiumEngine(Engine):
         spec = EnvSpec(env_id, mode, reason, limit, threshold, suite, notes=notes)
         super().__init__(n_envs, self._read.space, made.action, spec)
         self._to_vec = self._action_conversion(made.action, mode)
-        self._is_fresh = mode == "sync" and is_array(self._read.space)
+        # As it comes: a single env returns new arrays, and MiniGrid observations are mapped first.
+        self._is_fresh = mode == "sync" and view is None and is_array(self._read.space)
         self._is_batch = mode == "vector"
         self._render_mode = render_mode
         # An array env may be stepped with those of other seeds (lanes.py), or in C.
