@@ -62,10 +62,8 @@ def resolve_run(
         return remote[0]
     name = ref.rstrip("/")
     if not name or ".." in re.split(r"[/\\]", name):
-        raise RunError(
-            f"{ref!r} is not a run. Give @last, an id or a part of one; "
-            "for runs elsewhere use --runs-dir or an absolute path."
-        )
+        where = "; for runs elsewhere use --runs-dir or an absolute path" * allow_paths
+        raise RunError(f"{ref!r} is not a run. Give @last, an id or a part of one{where}.")
     if "/" in name or "\\" in name or name == ".":
         path = user_path(name)
         if allow_paths and is_run(path):
@@ -77,20 +75,20 @@ def resolve_run(
         why = "names no run: paths are refused here"
         if allow_paths:
             why = "is not a run folder: it has no meta.json"
-        raise RunError(f"{ref!r} {why}. {_existing(root)}")
+        raise RunError(f"{ref!r} {why}. {_existing(root, allow_paths)}")
     if name == LAST_RUN:
-        return _last_run(root)
-    return _named(name, root, best_of)
+        return _last_run(root, allow_paths)
+    return _named(name, root, best_of, allow_paths)
 
 
-def _named(name: str, root: Path, best_of: bool) -> Run:
+def _named(name: str, root: Path, best_of: bool, allow_paths: bool) -> Run:
     """The run of this id, the best run of the experiment of this id, or one by a part of an id."""
     if is_run(root / name) and not name.startswith("@"):
         return Run(root / name)
     if best_of and (run := _best(name, root)):
         return run
     try:
-        return Run(root / _match_id(name, root))
+        return Run(root / _match_id(name, root, allow_paths))
     except RunError:
         run = _best(name, root, is_part=True) if best_of else None
         if run is None:
@@ -176,7 +174,7 @@ def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
     return run_ref, selector
 
 
-def _match_id(name: str, root: Path) -> str:
+def _match_id(name: str, root: Path, allow_paths: bool) -> str:
     if name.startswith("@"):
         raise RunError(f"{name!r} is not a run; the only name with @ is @last.")
     ids = run_ids(root)
@@ -188,7 +186,7 @@ def _match_id(name: str, root: Path) -> str:
             f"{name!r} matches {len(matches)} runs: {_listing(matches)}. Give a longer part of "
             "the id."
         )
-    hint = did_you_mean(name, ids, n=3, cutoff=0.4) or _existing(root)
+    hint = did_you_mean(name, ids, n=3, cutoff=0.4) or _existing(root, allow_paths)
     raise RunError(f"there is no run {name!r} in {root}. {hint}")
 
 
@@ -214,14 +212,14 @@ def _run_of_sweep(name: str, run: str, root: Path) -> Run:
     raise RunError(f"{name!r} {what}. Sweeps in {sweeps}: {_listing(matches or ids) or 'none'}.")
 
 
-def _last_run(root: Path) -> Run:
+def _last_run(root: Path, allow_paths: bool) -> Run:
     """The run that @last points at, or the newest if the pointer is missing."""
     target = read_pointer(root / LAST_RUN)
     if target and is_run(root / target):
         return Run(root / target)
     ids = run_ids(root)
     if not ids:
-        raise RunError(_existing(root))
+        raise RunError(_existing(root, allow_paths))
     return Run(root / ids[0])
 
 
@@ -232,11 +230,14 @@ def _created(path: Path) -> tuple[str, str]:
     return (match[1] if match else "", path.name)
 
 
-def _existing(root: Path) -> str:
+def _existing(root: Path, is_command: bool) -> str:
+    """Which runs there are; `is_command`: with the flags that help at a command line."""
     ids = run_ids(root)
     if not ids:
-        return f"There are no runs in {root}; start one with `gsolve train`, or give --runs-dir."
-    more = f" and {len(ids) - _NEWEST} more (gsolve runs)" if len(ids) > _NEWEST else ""
+        fix = "; start one with `gsolve train`, or give --runs-dir" * is_command
+        return f"There are no runs in {root}{fix}."
+    more = f" and {len(ids) - _NEWEST} more{' (gsolve runs)' * is_command}"
+    more = more if len(ids) > _NEWEST else ""
     return f"Runs in {root}: {', '.join(ids[:_NEWEST])}{more}."
 
 

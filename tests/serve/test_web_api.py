@@ -108,6 +108,13 @@ def test_filters_are_those_of_gsolve_runs(web: TestClient) -> None:
     assert found("note='two wor") == []  # a quote is open while typing
 
 
+def test_errors_speak_of_the_page_not_of_flags(web: TestClient, runs: Path) -> None:
+    for ref in ("nothing", "%2Fetc", "..%2Fx", "a%2Fb"):
+        answer = web.get(f"/api/runs/{ref}")
+        assert answer.status_code == 404
+        assert not [word for word in ("--runs-dir", "gsolve", "meta.json") if word in answer.text]
+
+
 # --- one run
 
 
