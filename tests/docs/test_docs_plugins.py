@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 
 import gymnasium_solver as gs
@@ -16,6 +17,7 @@ from gymnasium_solver.envs import wrappers
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.plugins import import_plugins
 from gymnasium_solver.runs import query
+from gymnasium_solver.runs.checkpoint import load_checkpoint
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 BLOCK = re.compile(r"^```(?:python|yaml)\n(# ([\w./]+)\n.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -90,6 +92,13 @@ def test_state_in_attributes_of_a_plugin_is_resumed(caplog: pytest.LogCaptureFix
     weights = [(r.checkpoints_dir / "last/model.safetensors").read_bytes() for r in (whole, cut)]
     assert weights[0] == weights[1]
     assert not caplog.records
+    # Candidates act in training; what is evaluated and saved is the mean.
+    tensors = load_checkpoint(whole.checkpoints_dir / "last").tensors
+    model, own = tensors["model"], tensors["attributes"]
+    names = [name for name, _ in whole.agent("@last").net.named_parameters()]
+    net = np.concatenate([np.ravel(model[name]) for name in names])
+    np.testing.assert_allclose(net, own["mean"], rtol=1e-6)
+    assert not np.allclose(own["candidate"], own["mean"], rtol=0.1)
 
 
 def test_the_observer_stops_the_run() -> None:
