@@ -1,6 +1,6 @@
 """Makes the pictures of docs/ui.md: `python -m docs.make_ui_pictures`.
 
-Trains a few short runs (about a minute), starts the web app on them and photographs its pages with
+Trains short runs, an experiment and a sweep (some minutes), starts the web app on them and photographs its pages with
 Chromium. `--runs-dir` takes runs that exist instead; GSOLVE_CHROMIUM names the browser.
 """
 
@@ -22,7 +22,6 @@ from gymnasium_solver.serve.web.security import Settings
 
 IMAGES = Path(__file__).parent / "images"
 WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
-COLUMNS = "status,run,seed,test,best,steps,policy_lr,tags,note"
 TRAININGS = (
     *(
         f"CartPole-v1:ppo --policy-lr {lr} --seed {seed}"
@@ -30,30 +29,44 @@ TRAININGS = (
         for seed in range(1, 6)
     ),
     *(f"Acrobot-v1:ppo --seed {seed}" for seed in range(1, 4)),
-    "CartPole-v1:ppo --policy-lr 0.3 --seed 1",
+    "CartPole-v1:ppo --policy-lr 0.3 --seed 1 --run-name too-fast",
+)
+TOGETHER = (
+    "train CartPole-v1:ppo CartPole-v1:ppo_zoo --seeds 5 --experiment tuned-or-zoo "
+    "--max-env-steps 20_000",
+    "sweep CartPole-v1:ppo --param policy_lr=log:1e-5..1e-2 --param n_epochs=3..20 "
+    "--param clip_range=0.1..0.4 --param gamma=logit:0.9..0.999 --trials 20 --name learning-rate "
+    "--max-env-steps 6_000",
 )
 
 
 def train(root: Path) -> None:
-    for words in TRAININGS:
-        command = [sys.executable, "-m", "gymnasium_solver", "train", *words.split()]
-        more = ["--max-env-steps", "40_000", "-q", "--runs-dir", str(root)]
-        subprocess.run([*command, *more], check=True, stdout=subprocess.DEVNULL)
+    single = (f"train {words} --max-env-steps 40_000" for words in TRAININGS)
+    for words in (*TOGETHER, *single):
+        command = [sys.executable, "-m", "gymnasium_solver", *words.split()]
+        quiet = ["-q", "--runs-dir", str(root)]
+        subprocess.run([*command, *quiet], check=True, stdout=subprocess.DEVNULL)
     runs = list_runs(root)
     for run in runs[4:9]:
         change_tags(Run(Path(run.path)), ["paper"])
-    set_note(Run(Path(runs[0].path)), "a learning rate that is far too high")
+    set_note(Run(root / "too-fast"), "a learning rate that is far too high")
 
 
 def pages(root: Path) -> dict[str, tuple[str, str, dict[str, int], str]]:
     """Picture -> (path, theme, size, what must be visible)."""
-    runs = [run for run in list_runs(root) if run.env_id == "CartPole-v1" and run.test]
+    runs = [
+        run
+        for run in list_runs(root)
+        if run.env_id == "CartPole-v1" and run.test and not run.experiment
+    ]
     ids = ",".join(run.id for run in runs)
     ordered = sorted(runs, key=lambda run: run.test["mean"] if run.test else 0.0)
     worst, best = ordered[0].id, ordered[-1].id
     chart = ".chart canvas"
     return {
-        "ui-runs": (f"?cols={COLUMNS}", "light", WIDE, "table.runs a"),
+        "ui-runs": ("", "light", WIDE, "table.runs a"),
+        "ui-experiment": ("experiments/tuned-or-zoo", "light", WIDE, ".cells"),
+        "ui-sweep": ("sweeps/learning-rate", "dark", WIDE | {"height": 1100}, ".trials"),
         "ui-run": (f"runs/{worst}", "light", WIDE | {"height": 1000}, chart),
         "ui-curves": (f"runs/{best}?tab=curves&smooth=0.6", "dark", WIDE, chart),
         "ui-compare": (f"compare?runs={ids}", "dark", WIDE | {"height": 900}, chart),

@@ -35,7 +35,15 @@ from gymnasium_solver.experiments.search.space import Param, Space, Values, over
 from gymnasium_solver.suggest import did_you_mean
 from gymnasium_solver.training.prepare import load_config
 
-METRICS = ("auto", "score", "auc", "best", "last", "steps_to_solve")
+METRICS = {
+    "auto": "chosen by the budget",
+    "score": "test score",
+    "auc": "mean validation return over the budget",
+    "best": "best validation return",
+    "last": "last validation return",
+    "steps_to_solve": "env steps until solved",
+}
+"""What a sweep may search for besides logged metrics, and what people call it."""
 TRIALS = 30
 """Trials of a sweep that states no number."""
 EVALS = 10

@@ -21,6 +21,7 @@ from gymnasium_solver.experiments.experiment import Experiment, Row
 from gymnasium_solver.experiments.groups import experiment_groups
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.files import is_locked
+from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.store import stamp
 from gymnasium_solver.runs.words import stopped
 from gymnasium_solver.serve import trainings
@@ -169,11 +170,14 @@ def _view(web: Web, name: str) -> "View":
 
 
 def _brief_sweep(web: Web, name: str) -> Answer:
+    from gymnasium_solver.experiments.search.plan import METRICS
+
     found = _view(web, name)
     told = found.summary()
     del told["path"]
     told["created_at"] = (found.sweep.base_path.stat().st_mtime) * 1000
     told["verdict"] = (found.result or {}).get("verdict")
+    told["metric_label"] = METRICS.get(told["metric"]) or describe(told["metric"]).label
     return told | {"is_running": told["status"] == "running"}
 
 

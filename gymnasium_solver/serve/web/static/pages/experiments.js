@@ -5,7 +5,7 @@ import { ago, count, value } from "../lib/format.js";
 import { href } from "../lib/router.js";
 import { useRepeated } from "../lib/repeated.js";
 
-export default function Experiments({ query }) {
+export default function Experiments() {
   const [found, setFound] = useState(null);
   const [error, setError] = useState("");
   const load = async () => { try { setFound(await get("experiments")); setError(""); } catch (e) { setError(e.message); } };
@@ -20,7 +20,7 @@ export default function Experiments({ query }) {
     ${found.experiments.length > 0 && html`<section class="panel block"><header><h2>Experiments</h2><span class="quiet">${count(found.experiments.length)}</span></header><div class="body scroll" tabindex="0"><table class="list"><thead><tr><th>experiment</th><th>status</th><th>progress</th><th class="num">solved</th><th>configs</th><th>started</th></tr></thead>
       <tbody>${found.experiments.map((one) => html`<tr key=${one.id}><td><a href=${href(`experiments/${encodeURIComponent(one.id)}`)}>${one.id}</a></td>${one.status === "broken" ? html`<td colspan="5" class="bad">${one.why}</td>` : html`<td><${State} word=${one.status} /></td><td><${Bar} share=${one.progress} text=${one.counts} /></td><td class="num">${one.n_solved} of ${one.n_runs}</td><td class="configs-cell">${one.groups.slice(0, 3).join(", ")}${one.groups.length > 3 ? ` and ${one.groups.length - 3} more` : ""}</td><td class="quiet nowrap">${ago(one.created_at)}</td>`}</tr>`)}</tbody></table></div></section>`}
     ${found.sweeps.length > 0 && html`<section class="panel block"><header><h2>Sweeps</h2><span class="quiet">${count(found.sweeps.length)}</span></header><div class="body scroll" tabindex="0"><table class="list"><thead><tr><th>sweep</th><th>status</th><th>trials</th><th class="num">best</th><th>searched for</th><th>verdict</th><th>started</th></tr></thead>
-      <tbody>${found.sweeps.map((one) => html`<tr key=${one.id}><td><a href=${href(`sweeps/${encodeURIComponent(one.id)}`)}>${one.id}</a></td>${one.status === "broken" ? html`<td colspan="6" class="bad">${one.why}</td>` : html`<td><${State} word=${one.status} /></td><td><${Bar} share=${one.trials ? one.done / one.trials : 0} text=${`${count(one.done)} of ${count(one.trials)}`} /></td><td class="num">${value(one.best)}</td><td>${one.goal === "minimize" ? "lowest" : "highest"} ${one.metric}, ${one.sampler}</td><td class="quiet">${one.verdict ?? ""}</td><td class="quiet nowrap">${ago(new Date(one.created_at).toISOString())}</td>`}</tr>`)}</tbody></table></div></section>`}</section>`;
+      <tbody>${found.sweeps.map((one) => html`<tr key=${one.id}><td><a href=${href(`sweeps/${encodeURIComponent(one.id)}`)}>${one.id}</a></td>${one.status === "broken" ? html`<td colspan="6" class="bad">${one.why}</td>` : html`<td><${State} word=${one.status} /></td><td><${Bar} share=${one.trials ? one.done / one.trials : 0} text=${`${count(one.done)} of ${count(one.trials)}`} /></td><td class="num">${value(one.best)}</td><td>${one.goal === "minimize" ? "lowest" : "highest"} ${one.metric_label}, ${one.sampler}</td><td class="quiet">${one.verdict ?? ""}</td><td class="quiet nowrap">${ago(new Date(one.created_at).toISOString())}</td>`}</tr>`)}</tbody></table></div></section>`}</section>`;
 }
 
 const SIGNS = { running: ["running", "●"], finished: ["good", "✓"], failed: ["bad", "✕"], killed: ["bad", "✕"], interrupted: ["warn", "■"], incomplete: ["warn", "■"], stopped: ["warn", "■"], waiting: ["quiet", "○"], created: ["quiet", "○"], broken: ["bad", "!"] };
