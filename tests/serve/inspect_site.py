@@ -24,7 +24,10 @@ class Site:
         self.base = f"api/runs/{run.id}/episodes"
 
     def get(self, path: str = "") -> Any:
-        return self._told(httpx.get(f"{self.url}{self.base}{path}", timeout=120))
+        return self.read(f"{self.base}{path}")
+
+    def read(self, path: str) -> Any:
+        return self._told(httpx.get(f"{self.url}{path}", timeout=120))
 
     def post(self, path: str = "", /, **body: Any) -> Any:
         url, headers = f"{self.url}{self.base}{path}", {"x-gsolve-token": self.token}

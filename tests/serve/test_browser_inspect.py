@@ -232,6 +232,11 @@ def test_the_page_is_accessible_and_fits_a_phone(page: Any, site: Site) -> None:
         found = axe.run(page).response["violations"]
         serious = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
         assert serious == [], theme
+    expect(page.get_by_role("heading", level=2).first).to_contain_text("checkpoint ")
+    page.goto(f"{site.url}inspect")
+    expect(page.locator(".in-pick tbody tr")).to_have_count(1)
+    expect(page.locator(".in-thumb img")).to_be_visible()
+    assert axe.run(page).response["violations"] == []
     page.set_viewport_size({"width": 390, "height": 800})
     open_inspector(page, site, episode=finished(site))
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -414,11 +414,13 @@ def test_the_theme_follows_the_system_and_a_choice_lasts(open_page: Open) -> Non
     assert page.locator("body").evaluate(back) == light
 
 
-def test_a_phone_scrolls_in_one_direction(open_page: Open) -> None:
+def test_a_phone_scrolls_in_one_direction(open_page: Open, runs: Path) -> None:
+    long = "a" * 128
+    (runs / "cart-0.001-1").rename(runs / long)
     page = open_page(viewport={"width": 390, "height": 800})
     start = page.url
     for path, ready in {
-        "": ROWS, "runs/cart-0.001-0": ".chart canvas", "start": ".config-card",
+        "": ROWS, f"runs/{long}": ".chart canvas", "start": ".config-card",
         "compare?runs=cart-0.001-0,cart-0.0003-0": ".chart canvas",
     }.items():  # fmt: skip
         page.goto(f"{start}{path}")

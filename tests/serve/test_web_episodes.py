@@ -65,6 +65,27 @@ def test_an_episode_is_played_and_read(site: Site) -> None:
     assert text.decode().count("\n") == LENGTH + 2
 
 
+def test_the_index_and_the_worst_of_some_seeds(site: Site, name: str) -> None:
+    _, row = site.read("api/inspect")
+    (run,) = row["runs"]
+    assert (run["id"], run["n_episodes"]) == (site.run.id, len(site.get()[1]["episodes"]))
+    assert run["episode"]
+    assert run["n_frames"] == LENGTH + 1
+    status, started = site.post(seed=5, greedy=False, worst_of=3)
+    assert status == 202, started
+    facts = site.wait(started["episode"])
+    assert facts["seed"] in (5, 6, 7)
+    returns = []
+    for seed in (5, 6, 7):
+        one = site.wait(site.post(seed=seed, greedy=False)[1]["episode"])
+        returns.append(one["result"]["return"])
+    assert facts["result"]["return"] == min(returns)
+    assert site.read("api/player")[1] == {"phase": ""}
+    for played in site.get()[1]["episodes"]:
+        if played["id"] != name:
+            site.post(f"/{played['id']}/delete")
+
+
 def test_one_image_is_the_step_that_was_asked_for(site: Site, name: str) -> None:
     for t in (0, 63, 64, LENGTH):
         _, body = site.get(f"/{name}/frame/render/{t}")

@@ -72,12 +72,12 @@ export class EpisodeView {
     this.ticks = h("div", { class: "ep-ticks", "aria-hidden": "true" });
     this.place = h("output", { class: "ep-place" });
     this.speedText = h("span", { class: "ep-speed quiet" });
-    this.facts = h("span", { class: "ep-facts" });
+    this.facts = h("span", { class: "ep-facts ep-wide" });
     return h("div", { class: "ep-clock ep-panel" },
       h("div", { class: "row" },
         button("|◀", "First step (Home)", () => this.seek(0)), button("‹", "Back one step (←)", () => this.seek(this.t - 1)), this.playButton,
         button("›", "Forward one step (→)", () => this.seek(this.t + 1)), button("▶|", "Last step (End)", () => this.seek(this.end)),
-        button("‹ notable", "Previous notable step (,)", () => this.jump(-1)), button("notable ›", "Next notable step (.)", () => this.jump(1)),
+        h("span", { class: "ep-wide row" }, button("‹ notable", "Previous notable step (,)", () => this.jump(-1)), button("notable ›", "Next notable step (.)", () => this.jump(1))),
         this.place, this.facts, h("span", { class: "grow" }),
         button("–", "Slower ([)", () => this.changeSpeed(-1)), this.speedText, button("+", "Faster (])", () => this.changeSpeed(1))),
       h("div", { class: "ep-line" }, this.slider, this.ticks));

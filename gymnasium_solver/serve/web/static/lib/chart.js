@@ -205,7 +205,7 @@ function Plot({ lines, marks = NO_MARKS, level = null, height = 220, logX = fals
   const points = lines.reduce((sum, line) => sum + line.x.length, 0);
   return html`<div class="chart" ref=${box} role="figure" aria-label=${label ?? "chart"} data-lines=${lines.length} data-points=${points} style=${{ minHeight: `${height}px` }}>
     ${places.filter((p) => p.text).map((p) => html`<button key=${p.i} class=${`mark ${p.kind}`} style=${{ left: `${p.left}px` }} title=${p.text} aria-label=${p.text} onClick=${() => onMark?.(p)}>${p.sign ?? "!"}</button>`)}
-    ${tip && html`<div class="tip" style=${tip.style}><b>${short(tip.x)} ${xLabel}</b>${tip.rows.map((row) => html`<div key=${row.key}><i style=${{ background: colourVar(row.colour) }}></i><span>${row.label}${row.n < row.of && html` <small class="quiet">${row.n} still training</small>`}${row.isElsewhere && html` <small class="quiet">at ${short(row.x)}</small>`}</span><b>${valueText(row.y)}</b></div>`)}${tip.more > 0 && html`<div class="quiet">and ${tip.more} more</div>`}${tip.ended && html`<p class="quiet">${tip.ended}</p>`}</div>`}
+    ${tip && html`<div class="tip" style=${tip.style}><b>${short(tip.x)} ${xLabel}</b>${tip.rows.map((row) => html`<div key=${row.key}><i style=${{ background: colourVar(row.colour) }}></i><span title=${row.label}>${row.label}</span><small class="quiet">${row.n < row.of ? `${row.n} of ${row.of} still training` : ""}${row.isElsewhere ? ` at ${short(row.x)}` : ""}</small><b>${valueText(row.y)}</b></div>`)}${tip.more > 0 && html`<div class="quiet">and ${tip.more} more</div>`}${tip.ended && html`<p class="quiet">${tip.ended}</p>`}</div>`}
   </div>`;
 }
 
@@ -239,8 +239,9 @@ function sampleAt(u, samples, x) {
 
 /** Where uPlot draws the dot of a line: on its nearest sample, nowhere beyond its ends. */
 function sampleIndex(u, i, idx, x) {
-  const { samples } = u.series[i];
+  const { samples, line } = u.series[i];
   if (!samples) return idx;
+  if (line.faint) return null;
   const found = sampleAt(u, samples, x);
   return found?.y === undefined ? null : nearest(u.data[0], found.x);
 }
