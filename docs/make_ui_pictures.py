@@ -1,7 +1,8 @@
 """Makes the pictures of docs/ui.md: `python -m docs.make_ui_pictures`.
 
-Trains short runs, an experiment and a sweep (some minutes), starts the web app on them and photographs its pages with
-Chromium. `--runs-dir` takes runs that exist instead; GSOLVE_CHROMIUM names the browser.
+Trains short runs, an experiment and a sweep (some minutes), starts the web app on them and
+photographs its pages with Chromium. `--runs-dir` takes runs that exist instead; GSOLVE_CHROMIUM
+names the browser.
 """
 
 import argparse

@@ -30,9 +30,10 @@ export function axis(values, kind) {
     return { at, ticks: options.map((text) => [text, options.length > 1 ? options.indexOf(text) / (options.length - 1) : 0.5]) };
   }
   const turn = kind === "log" && values.every((v) => v > 0) ? Math.log10 : kind === "logit" && values.every((v) => v > 0 && v < 1) ? logit : (v) => v;
+  if (values.every((v) => v === values[0])) return { at: () => 0.5, ticks: values.length ? [[fieldText(values[0]), 0.5]] : [] };
   const turned = values.map(turn);
-  const low = Math.min(...turned), high = Math.max(...turned), range = high - low || 1;
-  const at = (v) => (high > low ? (turn(v) - low) / range : 0.5);
+  const low = Math.min(...turned), high = Math.max(...turned), range = high - low;
+  const at = (v) => (turn(v) - low) / range;
   const few = turn === Math.log10 ? decades(low, high) : turn === logit ? [Math.min(...values), Math.max(...values)] : nice(low, high);
   return { at, ticks: few.map((v) => [fieldText(v), at(v)]).filter(([, p]) => p >= -0.001 && p <= 1.001) };
 }
@@ -92,7 +93,7 @@ export function Parallel({ rows, fields, scoreName, sign, chosen, onChoose, labe
   const order = [...rows].sort((a, b) => sign * (a.score - b.score)); // the best are drawn last
   const rank = new Map(order.map((r, i) => [r.key, order.length > 1 ? i / (order.length - 1) : 1]));
   const path = (r) => names.map((n, i) => { const v = i < fields.length ? r.values[n] : r.score; return v === undefined || v === null ? null : `${px(i).toFixed(1)},${py(i, v).toFixed(1)}`; }).filter(Boolean).join(" ");
-  return html`<div ref=${ref} class="plot scroll">${rows.length === 0 ? html`<p class="quiet">No values yet.</p>` : html`<svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${label} data-lines=${rows.length}>
+  return html`<div ref=${ref} class="plot scroll">${rows.length < 2 ? html`<p class="quiet">From two trials on.</p>` : html`<svg width=${width} height=${height} viewBox=${`0 0 ${width} ${height}`} role="img" aria-label=${label} data-lines=${rows.length}>
     ${order.map((r) => html`<g key=${r.key} class=${`trial ${r.key === chosen ? "picked" : ""} r${Math.min(4, Math.floor(rank.get(r.key) * 5))}`} onClick=${() => onChoose(r.key)}><polyline class="hit" points=${path(r)} /><polyline class="line" points=${path(r)} /><title>${r.label}</title></g>`)}
     ${names.map((n, i) => html`<g key=${n} class="ticks"><line x1=${px(i)} x2=${px(i)} y1=${top} y2=${top + h} /><text class="name" x=${px(i)} y=${i % 2 && gap < 110 ? 26 : 14} text-anchor="middle">${n}</text>${thin(scales[i].ticks).map(([t, p]) => html`<text key=${t} x=${px(i) - 5} y=${top + (1 - p) * h + 4} text-anchor="end">${t.length > 10 ? `${t.slice(0, 9)}…` : t}</text>`)}</g>`)}</svg>`}</div>`;
 }
