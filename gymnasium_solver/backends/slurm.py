@@ -26,6 +26,7 @@ from gymnasium_solver.backends.resources import Resources
 FOLDER = "slurm"  # in the folder of an experiment or a run
 SCRIPT = "job.sbatch"
 RECORD = "backend.json"
+SETUP = "GSOLVE_SLURM_SETUP"  # shell commands that each job runs first
 CANCELLED = "cancelled"  # a task that finds this file is not put into the queue again
 MAX_REQUEUES = 50
 ASK_EVERY_S = 2.0  # squeue is not to be asked at every poll
@@ -44,7 +45,8 @@ def write_script(
     env: Mapping[str, str] | None = None,
 ) -> Path:
     """Write the tasks and the sbatch script of a job array; returns the script. `options`: further
-    lines of #SBATCH, such as --partition=gpu."""
+    lines of #SBATCH, such as --partition=gpu. What $GSOLVE_SLURM_SETUP says, such as `module load
+    cuda`, is done first in each task; if it fails, the task does."""
     limit = f"%{jobs}" if jobs is not None and jobs < len(argvs) else ""
     lines = [
         f"--job-name={re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:60]}",
@@ -66,6 +68,7 @@ def write_script(
         *(f"#SBATCH {line}" for line in lines),
         *(f"export {key}={shlex.quote(value)}" for key, value in exports.items()),
         f"cd {shlex.quote(os.getcwd())}",
+        *(["{", setup, "} || exit 1"] if (setup := os.environ.get(SETUP)) else []),
         f'{shlex.join(task)} "$SLURM_ARRAY_TASK_ID" & PID=$!',
         "trap 'kill -TERM $PID' TERM",
         "wait $PID; RC=$?",

@@ -31,7 +31,8 @@ ppo:
 """
 
 
-def test_the_script(tmp_path: Path) -> None:
+def test_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GSOLVE_SLURM_SETUP", "module load cuda\nsource env.sh")
     needs = Resources(4, 2.5, 1, 1.5)
     script = slurm.write_script(
         tmp_path, [["a", "b"], ["c"]], needs, name="my exp", jobs=1, options=["--partition=gpu"]
@@ -44,6 +45,11 @@ def test_the_script(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert f"{line}\n" in text
     assert subprocess.run(["bash", "-n", str(script)]).returncode == 0
+    assert (
+        text.index("cd ") < text.index("module load cuda\nsource env.sh\n") < text.index(" task ")
+    )
+    failed = subprocess.run(["bash", str(script)], capture_output=True, text=True)
+    assert (failed.returncode, "env.sh" in failed.stderr) == (1, True)
     assert '"a"' in (tmp_path / TASKS).read_text()
 
 
