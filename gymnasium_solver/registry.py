@@ -87,6 +87,7 @@ ALGOS = {
     "crossq": "CrossQ",
     "td3": "TD3",
     "ddpg": "DDPG",
+    "tdmpc2": "TDMPC2",
     "bc": "BC",
     "random": "Random",
 }

@@ -17,7 +17,7 @@ import logging
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,6 +69,15 @@ def _is_ours(kind: type) -> bool:
 def _is_saved_elsewhere(value: Any) -> bool:
     """Objects of the framework, and modules and parameters, which the network has."""
     return _is_ours(type(value)) or isinstance(value, nn.Module)
+
+
+class Part(NamedTuple):
+    """A group of a descent's parameters: those of a module, with settings of their own."""
+
+    module: nn.Module
+    tau: Any = None
+    """Factor of a target network's moves; None: there is none."""
+    settings: Mapping[str, Any] = {}
 
 
 class Learner:
@@ -176,7 +185,7 @@ class Learner:
         self,
         name: str,
         loss: Loss | None,
-        module: nn.Module | None = None,
+        module: nn.Module | Mapping[str, Part] | None = None,
         *,
         record: bool = True,
         target: bool = False,
@@ -185,8 +194,8 @@ class Learner:
         share: Descent | None = None,
         **settings: Any,
     ) -> Descent:
-        """Gradient steps of a loss on the parameters of a module, by the configured optimiser. They
-        are saved with the learner.
+        """Gradient steps of a loss on the parameters of a module, or of several by the names of
+        their groups, by the configured optimiser. They are saved with the learner.
 
         `loss`: None if gradients are known. `record`: False if the loss cannot be recorded, because
         its control flow depends on data. `target`: the module has a target network; with `tau` it
@@ -196,9 +205,12 @@ class Learner:
             optimizer = share.optimizer
         else:
             assert module is not None
-            has_target = target or tau is not None
-            ema = Ema(at_start(tau), ema_every) if has_target else None
-            optimizer = self._optimizer(name, module, ema, {"tau": tau} | settings)
+            parts = {name: Part(module, tau)} if isinstance(module, nn.Module) else module
+            emas = {
+                key: Ema(at_start(part.tau), ema_every)
+                for key, part in parts.items() if target or part.tau is not None
+            }  # fmt: skip
+            optimizer = self._optimizer(name, parts, emas, settings)
         how = self.execution
         descent = Descent(
             name,
@@ -219,11 +231,12 @@ class Learner:
         return descent
 
     def _optimizer(
-        self, name: str, module: nn.Module, ema: Ema | None, given: dict[str, Any]
+        self, name: str, parts: Mapping[str, Part], emas: Mapping[str, Ema], given: dict[str, Any]
     ) -> Optimizer:
         cfg = self.config
         if cfg.init != "auto" or cfg.zero_last:
-            reinitialise(module, cfg.init, cfg.init_gain, cfg.zero_last, self.generator)
+            for part in parts.values():
+                reinitialise(part.module, cfg.init, cfg.init_gain, cfg.zero_last, self.generator)
         settings: dict[str, Any] = {
             "eps": cfg.adam_eps,
             "weight_decay": cfg.weight_decay,
@@ -235,18 +248,25 @@ class Learner:
             "max_grad_norm": cfg.max_grad_norm,
             "max_grad_value": cfg.max_grad_value,
         } | given
-        self._followed[name] = [key for key, v in settings.items() if isinstance(v, Schedule)]
-        settings = {key: at_start(value) for key, value in settings.items() if key != "tau"}
+        moving = [part.tau for part in parts.values() if isinstance(part.tau, Schedule)]
+        self._followed[name] = ["tau"] * bool(moving) + [
+            key for key, value in settings.items() if isinstance(value, Schedule)
+        ]
+        settings = {key: at_start(value) for key, value in settings.items()}
         clipping = {key: settings.pop(key) for key in ("max_grad_norm", "max_grad_value")}
         is_flat = cfg.optimizer in FLAT_KINDS
-        group = Group(name, module, cfg.optimizer if is_flat else "adam", ema=ema, **settings)
+        kind: Any = cfg.optimizer if is_flat else "adam"
+        groups = [
+            Group(key, part.module, kind, ema=emas.get(key), **{**settings, **part.settings})
+            for key, part in parts.items()
+        ]
         if is_flat:
             # A CUDA graph would keep the first values of settings that change.
             constant = not self._followed[name]
-            made: Optimizer = FlatOptimizer([group], graph=constant, **clipping)
+            made: Optimizer = FlatOptimizer(groups, graph=constant, **clipping)
         else:
-            made = TorchOptimizer([group], cfg.optimizer, cfg.optimizer_kwargs, **clipping)
-        if group.projects:
+            made = TorchOptimizer(groups, cfg.optimizer, cfg.optimizer_kwargs, **clipping)
+        if any(group.projects for group in groups):
             made.project()
         self.optimizers[name] = made
         return made

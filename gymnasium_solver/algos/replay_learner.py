@@ -125,7 +125,7 @@ class ReplayLearner(Learner):
         setting = self.config.replay_on_gpu
         if setting is False or self.device.type != "cuda" or not self.program.graph:
             return False
-        if self.policy.has_memory or any(e.needs_host for e in self.extensions):
+        if self.sequences is not None or any(e.needs_host for e in self.extensions):
             return False
         free, _ = torch.cuda.mem_get_info(self.device)
         return setting is True or self.replay_bytes <= GPU_SHARE * free
@@ -359,6 +359,12 @@ class ReplayLearner(Learner):
         if self.noise_generator is not None:
             return torch.randn(shape, generator=self.noise_generator, device=self.device)
         return self.to_device(self.rng.standard_normal(shape, dtype=np.float32))
+
+    def uniform_noise(self, *shape: int) -> Tensor:
+        """The same, uniform in [0, 1)."""
+        if self.noise_generator is not None:
+            return torch.rand(shape, generator=self.noise_generator, device=self.device)
+        return self.to_device(self.rng.random(shape, dtype=np.float32))
 
     # -- metrics that cost time -------------------------------------------------------------
 

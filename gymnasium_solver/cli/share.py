@@ -49,6 +49,9 @@ def export(args: Args) -> None:
         f"same actions as {made.run}/{made.checkpoint} on {made.compared_on}; "
         f"largest difference {made.largest_difference:.1e}"
     )
+    if made.without_plans:
+        text = "the run is judged by plans; the file has its learnt policy, without planning"
+        out.show(text, style="yellow")
     if not made.is_judged_greedy:
         text = "the run is judged by sampled actions, which scored more on validation; the file has"
         out.show(f"{text} the most likely action", style="yellow")

@@ -268,14 +268,20 @@ class Optimizer(ABC):
         """Norms of a flat gradient by part of the modules: direct children and own parameters."""
         values, start = grad.detach().cpu().numpy(), 0
         squares: dict[str, float] = {}
-        for group in self.groups:
-            for name, parameter in group.module.named_parameters():
-                part = values[start : start + parameter.numel()]
-                key = name.partition(".")[0]
-                key = key if len(self.groups) == 1 else f"{group.name}.{key}"
-                squares[key] = squares.get(key, 0.0) + float(np.dot(part, part))
-                start += parameter.numel()
+        depth = 1 if len(self.groups) == 1 else 2
+        for name, parameter in self.named_parameters():
+            part = values[start : start + parameter.numel()]
+            key = ".".join(name.split(".")[:depth])
+            squares[key] = squares.get(key, 0.0) + float(np.dot(part, part))
+            start += parameter.numel()
         return {name: square**0.5 for name, square in squares.items()}
+
+    def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """All parameters in the order of the vector; of several groups with the group's name."""
+        for group in self.groups:
+            prefix = "" if len(self.groups) == 1 else f"{group.name}."
+            for name, parameter in group.module.named_parameters():
+                yield prefix + name, parameter
 
     def snapshot(self) -> Snapshot:
         """Copy weights, targets and moments, to restore after an update with NaNs."""

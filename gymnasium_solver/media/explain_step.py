@@ -49,6 +49,7 @@ from gymnasium_solver.nets.actor_critics import ActorCritics, Branch
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder
 from gymnasium_solver.nets.features import Features
 from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.nets.world_model import WorldModel
 from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.actions import BoxActions, DiscreteActions, mask_tensor
 from gymnasium_solver.suggest import did_you_mean
@@ -162,6 +163,8 @@ class _Explained:
             return self._q_network(self.net, target)
         if isinstance(self.net, ActorCritics):
             return self._actor_critics(self.net, target)
+        if isinstance(self.net, WorldModel):
+            return self._world_model(self.net, target)
         raise ConfigError(f"{type(self.net).__name__}: explain does not know this network.")
 
     def _memory(self, n: int, name: str = "core") -> tuple[Tensor, Tensor]:
@@ -248,6 +251,19 @@ class _Explained:
         if self.is_discrete:
             return self._log_odds(outputs), LOG_ODDS, net.actor_features
         return _along(mean), ALONG, net.actor_features
+
+    def _world_model(self, net: WorldModel, target: str) -> Parts:
+        """Of the learnt policy and the critics, not of the plan."""
+
+        def value(x: Encoded) -> Tensor:
+            z = net.representation(x)
+            return net.head.value(net.critic(z, self.chosen.expand(len(z), -1))).mean(0)
+
+        def mean(x: Encoded) -> Tensor:
+            return torch.tanh(net.prior_moments(net.representation(x))[0])
+
+        features = net.representation.features
+        return (value, Q_VALUE, features) if target == "value" else (_along(mean), ALONG, features)
 
 
 def _along(mean: Score) -> Score:

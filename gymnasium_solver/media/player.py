@@ -99,7 +99,7 @@ class PolicyActor:
         if not self.explains:
             self._carry = acted.carry
             return [Decision(row) for row in rows]
-        best = policy.actions.to_env(policy.greedy(obs, self._carry, is_first, mask).actions)
+        best = rows if self.greedy else self._best(obs, is_first, mask)
         outlook = policy.outlook(obs, self._carry, is_first, mask)
         carry, seen = self._remembered(is_first), network_input(self.agent, obs)
         self._carry = acted.carry
@@ -115,6 +115,15 @@ class PolicyActor:
             )
             for i, row in enumerate(rows)
         ]
+
+    def _best(self, obs: Any, is_first: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+        """The greedy actions. A planner draws numbers for them, which are not those of the
+        episode."""
+        policy = self.agent.policy
+        before, policy.rng = policy.rng, np.random.default_rng(0)
+        best = policy.greedy(obs, self._carry, is_first, mask)
+        policy.rng = before
+        return policy.to_env(best.actions)
 
     def _remembered(self, is_first: np.ndarray) -> dict[str, np.ndarray]:
         """The carry that counts at this step: zeros where an episode begins."""

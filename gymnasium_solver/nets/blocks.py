@@ -30,6 +30,17 @@ from gymnasium_solver.nets.hypersphere import (
 )
 from gymnasium_solver.nets.renorm import BatchRenorm
 
+
+class Mish(nn.Module):
+    """x tanh(log(1 + e^x)), with one exponential: on a CPU several times faster than torch's, and
+    it can be compiled."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        e = x.clamp(max=20.0).exp()
+        n = e * (e + 2.0)
+        return x * (n / (n + 2.0))
+
+
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
     "relu": nn.ReLU,
@@ -39,7 +50,7 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
     "gelu": nn.GELU,
     "silu": nn.SiLU,
     "swish": nn.SiLU,
-    "mish": nn.Mish,
+    "mish": Mish,
     "identity": nn.Identity,
 }
 # Gain of orthogonal initialisation for hidden layers (Andrychowicz et al. 2021).

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.blocks import StackedLinear
 from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.nets.world_model import WorldModel
 from gymnasium_solver.tree import map_tree
 
 _UNSEEN = (nn.Identity, nn.Flatten)
@@ -111,6 +112,8 @@ def use_network(net: Any, obs: Any, n_actions: int) -> None:
         net.critic.values(y, actions)
     elif isinstance(net, ActorCritics):
         net(obs, net.actor_outputs(obs)[:, :n_actions] if n_actions else None)
+    elif isinstance(net, WorldModel):
+        net(obs, torch.zeros(n, net.n_actions, device=is_first.device))
     elif getattr(net, "critic_head", True) is None:
         net.actor(obs)
     else:

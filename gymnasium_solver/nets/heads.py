@@ -174,6 +174,20 @@ class CategoricalHead(DistributionHead):
         return entropy, entropy
 
 
+class SymlogCategoricalHead(CategoricalHead):
+    """Two-hot targets on atoms of the symlog of the value: the bins of large values are wider
+    (DreamerV3, TD-MPC2)."""
+
+    def __init__(self, n_atoms: int, v_min: float, v_max: float):
+        super().__init__(n_atoms, v_min, v_max, "two_hot")
+
+    def value(self, outputs: Tensor) -> Tensor:
+        return symexp(super().value(outputs))
+
+    def known(self, returns: Tensor) -> Tensor:
+        return super().known(symlog(returns))
+
+
 class QuantileHead(DistributionHead):
     """Values at evenly spaced quantiles of the return."""
 

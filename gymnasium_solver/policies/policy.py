@@ -167,6 +167,11 @@ class Policy(ABC):
         """Whether greedy actions depend on earlier observations."""
         return False
 
+    @property
+    def exported(self) -> "Policy":
+        """What is exported: itself, or of a planner the policy that it plans with."""
+        return self
+
     def still(self) -> AbstractContextManager[None]:
         """Within it the weights do not change, so that a policy on a GPU can act from a copy."""
         return nullcontext()

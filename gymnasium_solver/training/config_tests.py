@@ -388,7 +388,7 @@ def _checks(config: Config, agent: Any, collector: "Collector") -> list[Check]:
     names = [
         f"{name}.{key}"
         for name, own in agent.optimizers.items()
-        for key, _ in own.module.named_parameters()
+        for key, _ in own.named_parameters()
     ]
     unreached = [name for name in names if not largest.get(name)]
     same = [
@@ -437,7 +437,7 @@ def _watched_gradients(agent: Any) -> dict[str, float]:
     largest: dict[str, float] = {}
     for name, optimizer in agent.optimizers.items():
         step = optimizer.step
-        sizes = {f"{name}.{key}": p.numel() for key, p in optimizer.module.named_parameters()}
+        sizes = {f"{name}.{key}": p.numel() for key, p in optimizer.named_parameters()}
 
         def look(grad: "Tensor", lr: float, sizes: Any = sizes, step: Any = step) -> "Tensor":
             for key, part in zip(sizes, grad.split(list(sizes.values())), strict=True):

@@ -22,7 +22,7 @@ from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
 
-CONTINUOUS = ("td3", "ddpg")
+CONTINUOUS = ("td3", "ddpg", "tdmpc2")
 WITH_A_REPLAY = ("dqn", "sac", "crossq", *CONTINUOUS)
 
 
@@ -50,6 +50,10 @@ def test_the_page_explains_what_an_update_logs(
     }
     if algo_id in WITH_A_REPLAY:
         fields |= {"learning_starts": 4, "batch_size": 4, "buffer_size": 50}
+    if algo_id == "tdmpc2":
+        del fields["hidden_dims"]
+        fields |= {"mlp_dim": 8, "enc_dim": 8, "latent_dim": 8, "n_critics": 2, "n_samples": 8}
+        fields |= {"n_elites": 4, "n_policy_samples": 2, "compile": False}
     if algo_id == "crossq":
         fields["critic_hidden_dims"] = [4]
     if algo_id == "bc":

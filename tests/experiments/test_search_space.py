@@ -196,7 +196,9 @@ def test_declared_ranges_are_ranges_of_their_fields(algo_id: str) -> None:
         assert not ranges  # nothing is learnt
         return
     assert ranges["policy_lr"].main
-    env_id = "Pendulum-v1" if algo_id in ("sac", "crossq", "td3", "ddpg") else "CartPole-v1"
+    env_id = (
+        "Pendulum-v1" if algo_id in ("sac", "crossq", "td3", "ddpg", "tdmpc2") else "CartPole-v1"
+    )
     for name, item in ranges.items():
         for value in read_distribution(item.text).grid(3):
             config(env_id=env_id, algo_id=algo_id, **{name: value})

@@ -41,6 +41,21 @@ TINY: dict[str, dict[str, Any]] = {
     "sac": OFF_POLICY,
     "td3": OFF_POLICY,
     "ddpg": OFF_POLICY,
+    "tdmpc2": {
+        **OFF_POLICY,
+        "mlp_dim": 8,
+        "enc_dim": 8,
+        "latent_dim": 8,
+        "n_critics": 2,
+        "simnorm_dim": 4,
+        "n_samples": 8,
+        "n_policy_samples": 2,
+        "n_elites": 4,
+        "plan_iterations": 2,
+        "pretrain_updates": 2,
+        "n_atoms": 11,
+        "compile": False,
+    },
     "crossq": {**OFF_POLICY, "critic_hidden_dims": [9], "renorm_warmup": 40},
 }
 NOT_LEARNT = ("train/sys/", "wall_s", "progress")
@@ -192,7 +207,7 @@ def make_config() -> MakeConfig:
             "normalize_obs": False,  # decided: `auto` looks at random steps first
             "normalize_reward": False,
         }
-        if "cnn_channels" in fields:
+        if "cnn_channels" in fields or algo_id == "tdmpc2":
             del small["hidden_dims"]
         small = {name: small[name] for name in small if name in config_class(algo_id).model_fields}
         budget = {} if "max_env_steps" in fields else {"max_epochs": 4}

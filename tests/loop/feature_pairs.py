@@ -201,6 +201,8 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("simba", "sphere", "flash"), ("image",)),
     (("rms norm", "batch norm", "sphere", "flash"), ("spectral",)),
     (("crossq",), ("rms norm", "simba", "sphere")),
+    (("tdmpc2",), ("rms norm", "simba", "sphere", "prioritized", "combined", "n-step", "her")),
+    (("tdmpc2",), (*DISCRETE_PLACES, *MIXED_PLACES)),
     (("flash", "batch norm"), tuple(a for a in ALGOS if a not in ("sac", *REAL_ONLY))),
     (("repeated noise",), (*DISCRETE_PLACES, *MIXED_PLACES)),
     (REAL_ONLY, (*DISCRETE_PLACES, *MIXED_PLACES)),

@@ -24,7 +24,7 @@ from gymnasium_solver.training.profile import rows, share_seconds, table, write_
 from tests.loop.conftest import Notes
 
 Call = Callable[..., Any]
-CONTINUOUS = ("sac", "td3", "ddpg", "crossq")
+CONTINUOUS = ("sac", "td3", "ddpg", "crossq", "tdmpc2")
 
 
 def env_of(algo_id: str) -> str:
@@ -66,7 +66,9 @@ def test_the_plateau_is_counted_from_the_best_mean(train: Call) -> None:
     ]
 
 
-@pytest.mark.parametrize("algo_id", ["ppo", "reinforce", "pqn", "sarsa", "dqn", "sac", "td3"])
+@pytest.mark.parametrize(
+    "algo_id", ["ppo", "reinforce", "pqn", "sarsa", "dqn", "sac", "td3", "tdmpc2"]
+)
 def test_details_come_at_their_cadence_and_are_declared(algo_id: str, train: Call) -> None:
     run = train(algo_id, env_of(algo_id), max_epochs=4, log_details_freq_epochs=3)
     rows = read_jsonl(run.metrics_path)

@@ -82,22 +82,26 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Probe/MemoryParts-v0",
         {**GRU, "sequence_length": 4, "burn_in": 2, "prioritized": True},
     ),
+    "compiled plans": ("Pendulum-v1", {"compile": "native", **SHORT}),
     "rounds": (  # of steps in one compiled call, with a target network that moves
         "CartPole-v1",
         {"compile": "native", "tau": 0.05, "train_freq": 8, **SHORT},
     ),
 }
 DQN_ONLY = ("r2d2", "rounds")
+PLANNED = ("compiled plans",)
 DISCRETE = ("envpool", "sync", "own", "adamw", "plain torch", "discrete normalised", "parts")
 # Cases, for what an algorithm can act on.
 ALGOS: dict[str, tuple[str, ...]] = {
-    "ppo": tuple(case for case in CASES if case not in ("rloo", *DQN_ONLY)),
+    "ppo": tuple(case for case in CASES if case not in ("rloo", *DQN_ONLY, *PLANNED)),
     "a2c": (
         *("envpool", "normalised", "parts", "action parts", "lstm", "memory in parts", "adamw"),
         "compiled normalised",
     ),
     "reinforce": tuple(
-        case for case in CASES if case not in ("switches", "compiled normalised", *DQN_ONLY)
+        case
+        for case in CASES
+        if case not in ("switches", "compiled normalised", *DQN_ONLY, *PLANNED)
     ),
     "pqn": (*DISCRETE, "gru", "memory in parts"),
     "sarsa": DISCRETE,
@@ -108,6 +112,7 @@ ALGOS: dict[str, tuple[str, ...]] = {
     "td3": ("continuous", "normalised"),
     "ddpg": ("continuous",),
     "crossq": ("continuous", "normalised", "discrete normalised"),
+    "tdmpc2": ("continuous", "normalised", "compiled plans"),
     "dqn": DQN_ONLY,
 }
 IMAGE: dict[str, Any] = {
@@ -141,7 +146,7 @@ ALGOS["dqn"] += ("listed layers", "optimiser of torch", "image")
 ALGOS["pqn"] += ("image",)
 ALGOS["a2c"] += ("sde",)
 ALGOS["sac"] += ("sde", "image")
-CONTINUOUS_ONLY = ("td3", "ddpg", "crossq")
+CONTINUOUS_ONLY = ("td3", "ddpg", "crossq", "tdmpc2")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 ENGINES = ("envpool", "vector", "sync", "async", "own", "continuous")
 SEEDED = [

@@ -25,6 +25,10 @@ CASES = {
     "sac delayed": ("Pendulum-v1:sac", {"policy_delay": 2, "prioritized": True}),
     "td3": ("Pendulum-v1:td3", {}),
     "ddpg": ("Pendulum-v1:ddpg", {}),
+    "tdmpc2": (
+        "Pendulum-v1:tdmpc2",
+        {"hidden_dims": None, "mlp_dim": 16, "latent_dim": 16, "pretrain_updates": 2},
+    ),
     "dqn": ("CartPole-v1:dqn", {}),
     "rainbow": ("CartPole-v1:dqn", {"noisy": True, "prioritized": True, "n_step": 3}),
 }
@@ -72,7 +76,8 @@ def use_graph(learner, capture=None):
 
 def config_of(name: str, **changes) -> Config:
     config_name, own = CASES[name]
-    return load_config(config_name).replace(**(SMALL | own | changes))
+    given = {key: value for key, value in (SMALL | own | changes).items() if value is not None}
+    return load_config(config_name).replace(**given)
 
 
 def learner_of(config: Config) -> Any:

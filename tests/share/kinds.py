@@ -41,6 +41,13 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "Probe/ObsActionRewardContinuous-v0",
         Q | {"algo": "crossq", "critic_hidden_dims": [16, 16]},
     ),
+    "tdmpc2": (
+        "Probe/ObsActionRewardContinuous-v0",
+        Q
+        | {"algo": "tdmpc2", "hidden_dims": None, "mlp_dim": 16, "enc_dim": 16, "latent_dim": 16}
+        | {"n_critics": 2, "n_samples": 16, "n_policy_samples": 2, "n_elites": 4, "batch_size": 16}
+        | {"plan_iterations": 2, "pretrain_updates": 4, "updates_per_step": 0.2, "compile": False},
+    ),
     "wrapped": (
         "CartPole-v1",
         PPO

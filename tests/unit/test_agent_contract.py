@@ -18,6 +18,7 @@ from gymnasium_solver.algos.reinforce import Reinforce
 from gymnasium_solver.algos.sac import SAC
 from gymnasium_solver.algos.sarsa import Sarsa
 from gymnasium_solver.algos.td3 import TD3
+from gymnasium_solver.algos.tdmpc2 import TDMPC2
 
 CLASSES: list[AlgorithmClass] = [
     PPO,
@@ -30,6 +31,7 @@ CLASSES: list[AlgorithmClass] = [
     CrossQ,
     TD3,
     DDPG,
+    TDMPC2,
     BC,
     Random,
 ]

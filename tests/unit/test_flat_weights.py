@@ -29,6 +29,10 @@ PARTS = spaces.Dict(
 BOX, DISCRETE = spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3)
 MULTI = spaces.MultiDiscrete([2, 3])
 N_ENVS, N_STEPS = 2, 12
+PLANNER: dict[str, Any] = {
+    "mlp_dim": 6, "enc_dim": 6, "latent_dim": 8, "n_critics": 2, "n_samples": 8, "n_elites": 4,
+    "n_policy_samples": 2, "plan_iterations": 2, "pretrain_updates": 2,
+}  # fmt: skip
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ppo": ("ppo", DISCRETE, {"ent_coef": 0.01}),
     "ppo box": ("ppo", BOX, {"share_trunk": True}),
@@ -49,6 +53,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "td3": ("td3", BOX, {}),
     "ddpg": ("ddpg", BOX, {}),
     "crossq": ("crossq", BOX, {"critic_hidden_dims": [7]}),
+    "tdmpc2": ("tdmpc2", BOX, PLANNER),
     "bc": ("bc", BOX, {"ent_coef": 0.01}),
     "bc discrete": ("bc", DISCRETE, {}),
 }
@@ -73,6 +78,10 @@ def agent_for(case: str, seed: int = 0, **more: Any) -> Any:
         small |= {"learning_starts": 4, "buffer_size": 200}
     else:
         small["n_steps"] = N_STEPS
+    if algo_id == "tdmpc2":
+        del small["hidden_dims"]
+        more = {"mlp_dim" if k == "hidden_dims" else k: v for k, v in more.items()}
+        more = {k: v[-1] if k == "mlp_dim" else v for k, v in more.items()}
     small = {k: v for k, v in small.items() if k in algo.Config.model_fields}
     config = algo.Config(env_id="x", algo_id=algo_id, **{**small, **fields, **more})
     return algo(config, PARTS, space, seed=seed)

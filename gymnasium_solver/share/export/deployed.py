@@ -6,7 +6,7 @@
 
 It holds all that lies between the environment and the network: the run's observation wrappers, the
 normaliser, legal actions, the recurrent core, and the conversion of actions. It is greedy: the
-actions of an evaluation.
+actions of an evaluation. Of a planner (TD-MPC2) it is the learnt policy, without planning.
 
     observed = observe(config, agent, treatment, n=1000)
     compare_actions(policy, observed.steps[0], inputs, actions)      # RunError if they differ
@@ -42,6 +42,7 @@ from gymnasium_solver.envs.wrappers.observations import (
 )
 from gymnasium_solver.errors import EnvError, RunError
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
+from gymnasium_solver.policies.planner import PriorPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
 from gymnasium_solver.spaces.actions import (
@@ -80,7 +81,8 @@ class Deployed(nn.Module):
 
     def __init__(self, agent: Agent, treatment: Treatment, has_mask: bool):
         super().__init__()
-        policy, actions = agent.policy, agent.policy.actions
+        policy = agent.policy.exported
+        actions = policy.actions
         self.kind, self.net = actions, agent.net
         self.has_memory, self.has_mask = policy.has_memory, has_mask
         self._outputs, self._of_outputs = _scores_of(policy)
@@ -138,7 +140,7 @@ class Deployed(nn.Module):
 
 def deployed_policy(agent: Agent, treatment: Treatment, has_mask: bool) -> Deployed:
     """The policy of a loaded agent, ready to be exported; RunError if it is of an unknown kind."""
-    policy = agent.policy
+    policy = agent.policy.exported
     if isinstance(policy, QPolicy):
         policy.net.q.resample(None)  # no noise in noisy layers
     return Deployed(agent, treatment, has_mask).eval()
@@ -155,6 +157,8 @@ def _scores_of(policy: Policy) -> tuple[Callable[[Any], Tensor], Callable[[Tenso
         return policy.net.actor_outputs, _squashed_mean if is_box else _same
     if isinstance(policy, DeterministicPolicy):
         return policy.net.actor_outputs, torch.tanh
+    if isinstance(policy, PriorPolicy):
+        return policy.net.prior_mean, _same
     raise RunError(
         f"the policy {type(policy).__name__} cannot be exported; export knows the policies of the "
         "built-in algorithms."
@@ -344,7 +348,7 @@ def observe(config: Config, agent: Agent, treatment: Treatment, n: int = 1000) -
 
 
 def _played(config: Config, agent: Agent, n: int) -> Observed:
-    policy, rng = agent.policy, np.random.default_rng(SEED)
+    policy, rng = agent.policy.exported, np.random.default_rng(SEED)
     env, tap = tap_observations(env_from_config(config, min(N_ENVS, n)))
     steps: list[Seen] = []
     try:
@@ -367,7 +371,7 @@ def _played(config: Config, agent: Agent, n: int) -> Observed:
 
 
 def _drawn(agent: Agent, treatment: Treatment, n: int) -> list[Seen]:
-    policy, apply = agent.policy, Applied(treatment, agent.action_space)
+    policy, apply = agent.policy.exported, Applied(treatment, agent.action_space)
     treatment.space.seed(SEED)
     steps, carry = [], policy.initial_carry(N_ENVS)
     is_first = np.ones(N_ENVS, bool)

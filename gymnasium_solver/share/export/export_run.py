@@ -60,6 +60,8 @@ class Exported:
     """Wrappers of the run that the file does not hold: the environment must apply them."""
     is_judged_greedy: bool
     """Whether the run is judged by greedy actions, which are those of the file."""
+    without_plans: bool = False
+    """Whether the run is judged by plans, and the file has the learnt policy alone."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -112,6 +114,7 @@ def export_run(
         size_bytes=len(data),
         env_wrappers=treatment.own_env,
         is_judged_greedy=agent.policy.acts_greedily,
+        without_plans=agent.policy.exported is not agent.policy,
     )
 
 
