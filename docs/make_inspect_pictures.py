@@ -7,32 +7,22 @@ takes the pictures (GSOLVE_CHROMIUM, or `chromium` on the PATH). Look at them be
 them.
 """
 
-import io
 import os
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
 import gymnasium_solver as gs
-from docs.make_pictures import IMAGES
+from docs.make_ui_pictures import IMAGES, save_small
 from gymnasium_solver.media.inspect import Ask, Branch, Studio
 from gymnasium_solver.runs.episode_tables import notable
 from gymnasium_solver.serve.web.app import BackgroundServer
 from gymnasium_solver.serve.web.security import Settings
 
-SIZE: Any = {"width": 1280, "height": 1130}
-COLOURS = 128
-
-
-def save(page: Any, name: str) -> None:
-    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    small = image.quantize(COLOURS, dither=Image.Dither.NONE)
-    small.save(IMAGES / name, optimize=True)
-    print(IMAGES / name)
+SIZE: Any = {"width": 1440, "height": 1000}
 
 
 def open_page(page: Any, url: str, t: int) -> None:
@@ -52,11 +42,11 @@ def cartpole(page: Any, url: str, studio: Studio) -> None:
     branch = studio.play(Ask(run.id, branch=Branch(base.id, step, other)))
     last = notable(base)[-1]["step"] - 3
     open_page(page, f"{url}inspect/{run.id}?episode={base.id}&t={last}", last)
-    save(page, "inspect.png")
+    save_small(page, IMAGES / "inspect.png")
     page.emulate_media(color_scheme="dark")
     open_page(page, f"{url}inspect/{run.id}?episode={branch.id}&with={base.id}&t={step}", step)
     expect(page.locator(".in-difference")).to_have_attribute("data-step", str(step))
-    save(page, "inspect-branch.png")
+    save_small(page, IMAGES / "inspect-branch.png")
     page.emulate_media(color_scheme="light")
 
 
@@ -73,7 +63,7 @@ def pong(page: Any, url: str, studio: Studio) -> None:
     page.keyboard.press("s")
     frame = page.locator("canvas.ep-frame")
     expect(frame).to_have_attribute("data-why", "gradcam", timeout=120_000)
-    save(page, "inspect-network.png")
+    save_small(page, IMAGES / "inspect-network.png")
 
 
 def main() -> None:

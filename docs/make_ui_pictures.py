@@ -1,11 +1,13 @@
 """Makes the pictures of docs/ui.md: `python -m docs.make_ui_pictures`.
 
 Trains short runs, an experiment and a sweep (some minutes), starts the web app on them and
-photographs its pages with Chromium. `--runs-dir` takes runs that exist instead; GSOLVE_CHROMIUM
-names the browser.
+photographs its pages with Chromium. `--runs-dir` takes runs that exist instead, `--only` makes some
+of the pictures, `--every` makes pictures of every page at the width of a screen and of a phone.
+GSOLVE_CHROMIUM names the browser. Look at the pictures before you commit them.
 """
 
 import argparse
+import io
 import os
 import shutil
 import subprocess
@@ -15,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from PIL import Image
+
 from gymnasium_solver.runs.manage import change_tags, set_note
 from gymnasium_solver.runs.query import RunSummary, get_config, list_runs
 from gymnasium_solver.runs.run import Run
@@ -22,7 +26,8 @@ from gymnasium_solver.serve.web.app import BackgroundServer
 from gymnasium_solver.serve.web.security import Settings
 
 IMAGES = Path(__file__).parent / "images"
-WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
+WIDE, PHONE = {"width": 1440, "height": 900}, {"width": 390, "height": 844}
+COLOURS = 192  # of a picture: a page has few, and the file becomes half as large
 TRAININGS = (
     *(
         f"CartPole-v1:ppo --policy-lr {lr} --seed {seed}"
@@ -53,8 +58,37 @@ def train(root: Path) -> None:
     set_note(Run(root / "too-fast"), "a learning rate that is far too high")
 
 
-def pages(root: Path) -> dict[str, tuple[str, str, dict[str, int], str]]:
-    """Picture -> (path, theme, size, what must be visible)."""
+Shots = dict[str, tuple[str, str, dict[str, int], str]]
+"""Picture -> (path, theme, size, what must be visible)."""
+
+
+def every_page(root: Path) -> Shots:
+    """All pages, light on a screen and dark on a phone. An episode is played for the inspector."""
+    from gymnasium_solver.media.inspect import Ask, Studio
+
+    runs = [run for run in list_runs(root) if run.checkpoints]
+    run, ids = runs[0].id, ",".join(run.id for run in runs[:8])
+    studio = Studio(root)
+    episode = studio.play(Ask(run, seed=7, greedy=False, most_steps=200)).id
+    studio.close()
+    tabs = ("curves", "spread", "evaluations", "config", "log", "machine")
+    found = {
+        "runs": ("", "table.runs a"), "experiments": ("experiments", "main h1"),
+        "start": ("start", ".config-card"), "compare": (f"compare?runs={ids}", ".chart canvas"),
+        "run": (f"runs/{run}", ".chart canvas"),
+        **{f"run-{tab}": (f"runs/{run}?tab={tab}", "[role=tabpanel] > *") for tab in tabs},
+        "inspect": ("inspect", ".in-pick a"),
+        "inspect-episode": (f"inspect/{run}?episode={episode}&t=30", "canvas.ep-frame[data-step]"),
+    }  # fmt: skip
+    sizes = (("1440", "light", WIDE), ("390", "dark", PHONE))
+    return {
+        f"{name}-{width}": (path, theme, size, ready)
+        for name, (path, ready) in found.items()
+        for width, theme, size in sizes
+    }
+
+
+def pages(root: Path) -> Shots:
     runs = [
         run
         for run in list_runs(root)
@@ -85,19 +119,26 @@ def by_hand(runs: Sequence[RunSummary]) -> str:
     return f"names=large%20steps|small%20steps&in={','.join(places)}"
 
 
-def photograph(root: Path, images: Path) -> None:
+def save_small(page: Any, path: Path) -> None:
+    """A picture of the page, of few colours."""
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    image.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    print(path)
+
+
+def photograph(root: Path, images: Path, shots: Shots) -> None:
     from playwright.sync_api import sync_playwright
 
     program = os.environ.get("GSOLVE_CHROMIUM") or shutil.which("chromium")
     with BackgroundServer(Settings(root=root, port=0)) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program)
-        for name, (path, theme, size, ready) in pages(root).items():
+        for name, (path, theme, size, ready) in shots.items():
             options: dict[str, Any] = {"viewport": size, "color_scheme": theme}
             page = browser.new_page(**options)
             page.goto(server.settings.url + path)
             page.locator(ready).first.wait_for(timeout=60_000)
             page.wait_for_timeout(1500)  # curves and marks
-            page.screenshot(path=images / f"{name}.png")
+            save_small(page, images / f"{name}.png")
             page.close()
         browser.close()
 
@@ -105,15 +146,19 @@ def photograph(root: Path, images: Path) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs-dir", type=Path, help="photograph these runs instead")
-    parser.add_argument("--images", type=Path, default=IMAGES)
+    parser.add_argument("--images", type=Path, help="where they go (default: docs/images)")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these pictures")
+    parser.add_argument("--every", action="store_true", help="every page, into docs/images/pages")
     args = parser.parse_args()
-    if args.runs_dir is not None:
-        photograph(args.runs_dir.absolute(), args.images)
-        return 0
+    images = args.images or (IMAGES / "pages" if args.every else IMAGES)
+    images.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
-        root = Path(folder) / "runs"
-        train(root)
-        photograph(root, args.images)
+        root = Path(folder) / "runs" if args.runs_dir is None else args.runs_dir.absolute()
+        if args.runs_dir is None:
+            train(root)
+        shots = every_page(root) if args.every else pages(root)
+        chosen = {name: shots[name] for name in args.only or shots}
+        photograph(root, images, chosen)
     return 0
 
 
