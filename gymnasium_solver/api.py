@@ -66,13 +66,15 @@ def train(
     observers: Sequence[Observer] = (),
     runs_dir: RunsDir = None,
     fill: Mapping[str, str] | None = None,
+    trust: bool = False,
     **fields: Any,
 ) -> Run:
     """Train and return the run.
 
     `target`: "CartPole-v1:ppo", a file, a Config, or an environment's class or factory, trained
     with `algo` (default ppo). `fields` override fields of the config; `fill` gives the values of
-    its ${placeholders}. `env` replaces the config's environment by a class or factory.
+    its ${placeholders}. `env` replaces the config's environment by a class or factory. `trust`:
+    also import code that the config of a run made elsewhere names.
 
     `progress=True` (or `quiet=False`) shows what `gsolve train` shows. `on_epoch(row)` and
     `on_eval(result)` are called during training; if one returns True or a text, the run is saved
@@ -89,7 +91,7 @@ def train(
         raise EnvError("train() got an environment twice: as its first argument and as env=.")
     shows = _shows_progress(progress, fields)
     with _environment(env, None, "train()", fields.get("env_kwargs")) as env_id:
-        config = _config(named, algo, env_id, fields, fill)
+        config = _config(named, algo, env_id, fields, fill, trust)
         watched = _watched(shows, config.quiet, on_epoch, on_eval, observers, runs_dir)
         with sigterm_exits(), watched as everyone:
             run = loop.train(
@@ -252,6 +254,7 @@ def _config(
     env_id: str | None,
     fields: dict[str, Any],
     fill: Mapping[str, str] | None,
+    trust: bool,
 ) -> Config:
     """The config to train; `env_id` is set if an environment was given as Python code."""
     if target is None:
@@ -264,7 +267,7 @@ def _config(
             raise ConfigError(f"algo {algo!r}: the config is one of {target.algo_id}.")
         config = target.replace(**fields) if fields else target
     else:
-        config = load_config(target, algo, overrides=fields, fill=fill)
+        config = load_config(target, algo, overrides=fields, fill=fill, trust=trust)
     if env_id is None and is_python_env(config.env_id):
         raise cannot_rebuild(config.env_id)
     return config if env_id is None else _with_env(config, env_id)

@@ -125,6 +125,7 @@ def experiment(
     progress: bool = False,
     backend: Backend | None = None,
     stack: bool = False,
+    trust: bool = False,
     **fields: Any,
 ) -> ExperimentResult:
     """Train configs with several seeds each, in `jobs` processes at a time (default: one per CPU).
@@ -134,11 +135,11 @@ def experiment(
     when a run starts or ends. `stack=True` trains the seeds of a config as one program, or as
     `jobs` programs (default: one per CPU with at least four seeds each). Raises RunError if a run
     fails; the others are finished first. SIGTERM saves and stops all runs and ends the program with
-    the exit code 75.
+    the exit code 75. `trust`: also import code that the config of a run made elsewhere names.
     """
     root = runs_root(runs_dir)
     each = [targets] if isinstance(targets, str | Config) else list(targets)
-    configs = [_labelled(target, fields) for target in each]
+    configs = [_labelled(target, fields, trust) for target in each]
     chosen = list(range(1, seeds + 1)) if isinstance(seeds, int) else [int(s) for s in seeds]
     path = None if name is None else root / EXPERIMENTS / name
     if path is not None and path.is_dir():
@@ -158,12 +159,13 @@ def experiment(
 
     n_jobs = jobs or made.stacks or min(cpu_count(), len(made.members))
     with sigterm_exits():
-        tasks = made.run(n_jobs, backend=backend, on_change=tell if progress else None)
+        on_change = tell if progress else None
+        tasks = made.run(n_jobs, backend=backend, on_change=on_change, trust=trust)
     check_over(tasks)
     return ExperimentResult(made)
 
 
-def _labelled(target: str | Config, fields: dict[str, Any]) -> tuple[str, Config]:
+def _labelled(target: str | Config, fields: dict[str, Any], trust: bool) -> tuple[str, Config]:
     from gymnasium_solver.training.prepare import load_config
 
     if "seed" in fields:
@@ -172,7 +174,7 @@ def _labelled(target: str | Config, fields: dict[str, Any]) -> tuple[str, Config
         config = target.replace(**fields) if fields else target
         label = f"{config.env_id}:{config.variant or config.algo_id}"
     else:
-        config = load_config(target, overrides=fields)
+        config = load_config(target, overrides=fields, trust=trust)
         label = label_of(target)
     if is_python_env(config.env_id):
         raise ConfigError(

@@ -4,6 +4,7 @@ import io
 import json
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop, prepare
 from gymnasium_solver.training.prepare import build_config, load_config
+from tests.experiments.fake_runs import FakeBackend
 from tests.sampled import sampled
 
 TINY = {
@@ -92,6 +94,10 @@ def test_from_python(run: Run, module: Path) -> None:
     for call in (gs.load, gs.evaluate, gs.make_env, gs.resume):
         with pytest.raises(TrustError, match="trust=True"):
             call("@last")
+    backend, config = FakeBackend(lambda config, seed: 1.0), str(run.config_path)
+    for train in (gs.train, partial(gs.experiment, backend=backend, seeds=1)):
+        with pytest.raises(TrustError, match="trust=True"):
+            train(config)
     with pytest.raises(TrustError):
         run.agent()
     assert not module.exists()
@@ -99,6 +105,8 @@ def test_from_python(run: Run, module: Path) -> None:
     assert module.exists()
     assert gs.evaluate("@last", 1, trust=True).episodes == 1
     gs.make_env("@last", trust=True).close()
+    assert gs.train(config, trust=True).status == "finished"
+    assert gs.experiment(config, 1, backend=backend, trust=True, max_env_steps=64).scores
 
 
 class Terminal(io.StringIO):
