@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.algos import register_algorithm
     from gymnasium_solver.api import evaluate, list_runs, make_env, open_run, resume, train
     from gymnasium_solver.envs.wrappers import register_wrapper
+    from gymnasium_solver.experiments.auto.solve import solve
     from gymnasium_solver.experiments.search.run import sweep
     from gymnasium_solver.experiments.train_many import experiment
     from gymnasium_solver.nets.registered import register_head, register_network
@@ -49,6 +50,7 @@ __all__ = [
     "register_observer",
     "register_wrapper",
     "resume",
+    "solve",
     "sweep",
     "train",
     "ui",
@@ -59,6 +61,7 @@ _MODULES = {
     "api": ("evaluate", "list_runs", "make_env", "open_run", "resume", "train"),
     "envs.wrappers": ("register_wrapper",),
     "experiments.train_many": ("experiment",),
+    "experiments.auto.solve": ("solve",),
     "experiments.search.run": ("sweep",),
     "nets.registered": ("register_head", "register_network"),
     "plugins": ("register_env",),

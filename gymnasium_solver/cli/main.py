@@ -29,6 +29,7 @@ OBJECTS_BEFORE_GARBAGE = 50_000  # in a process of the command; Python's own val
 VERBS: dict[str, dict[str, str]] = {
     "Train": {
         "train": "train an agent from a config, or resume a run",
+        "solve": "solve an environment that has no config, within a budget",
         "set": "change fields of a run while it trains",
         "sweep": "search hyper-parameters; `sweep show`, `best`, `list`",
         "eval": "score a trained agent on fresh episodes",

@@ -100,6 +100,9 @@ class BudgetFields(Fields):
     max_epochs: Annotated[Count | None, live()] = None
     """Budget in epochs. An epoch is n_steps in each environment and the updates that follow. Given
     without `max_env_steps`, it is the only limit."""
+    max_minutes: Annotated[Annotated[Float, Field(gt=0)] | None, live()] = None
+    """Budget in minutes of training, beside the others: whichever ends first ends the run. How far
+    a run comes then depends on the machine; what it learns on the way does not."""
     max_episode_steps: Count | None = None
     """Time limit of an episode in steps. Unset: the environment's own."""
 

@@ -18,7 +18,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -225,14 +225,6 @@ def create(
     code = sorted({n for _, config in configs for n in code_named(config_dict(config))})
     signed = signature(path.name, code)
     made = Experiment(path, utc_now(), list(command), tuple(members), signed, stacks)
-    content = {
-        "id": made.id,
-        "created_at": made.created_at,
-        "command": made.command,
-        **({} if stacks is None else {"stacks": stacks}),
-        "signature": signed,
-        "runs": [vars(member) for member in members],
-    }
     with writing("the experiment", path):
         try:
             (path / CONFIGS).mkdir(parents=True)
@@ -240,8 +232,37 @@ def create(
             raise RunError(f"{path} exists already; choose another name") from None
         for file, text in texts.items():
             write_atomic(path / CONFIGS / file, text.encode())
-        write_atomic(path / FILE, dump_yaml(content).encode())  # last: now it exists
+        write_atomic(path / FILE, _text_of(made))  # last: now it exists
     return made
+
+
+def extend(made: Experiment, label: str, config: "Config", seed: int) -> Experiment:
+    """Add one more run with a config of its own."""
+    from gymnasium_solver.config.load import config_dict, dump_config
+
+    number = len(made.config_files())
+    file = f"{number:02d}-{slug(label)}.yaml"
+    stem = slug(f"{config.env_id}-{label}")[:80]
+    run = f"{stem}-{number:02d}-s{seed}-{made.members[0].run.rpartition('-s')[2].partition('-')[2]}"
+    write_atomic(made.path / CONFIGS / file, dump_config(config.replace(seed=None)).encode())
+    configs = [*(read_file(path)[0] for path in made.config_files()), config_dict(config)]
+    code = sorted({name for fields in configs for name in code_named(fields)})
+    members = (*made.members, Member(run, label, seed, file))
+    extended = replace(made, members=members, signature=signature(made.id, code))
+    write_atomic(made.path / FILE, _text_of(extended))
+    return extended
+
+
+def _text_of(made: Experiment) -> bytes:
+    content = {
+        "id": made.id,
+        "created_at": made.created_at,
+        "command": made.command,
+        **({} if made.stacks is None else {"stacks": made.stacks}),
+        "signature": made.signature,
+        "runs": [vars(member) for member in made.members],
+    }
+    return dump_yaml(content).encode()
 
 
 def slug(text: str, otherwise: str = "experiment") -> str:

@@ -16,6 +16,7 @@ from gymnasium_solver.runs.summary import RunSummary, TestScore, test_score
 STOPPED = {
     "max_env_steps": "the env step budget is used up",
     "max_epochs": "the epoch budget is used up",
+    "max_minutes": "the time budget is used up",
     "solved": "a held-out test reached the threshold",
     "goal_reached_eval": "an evaluation reached the goal",
     "goal_reached_train": "the training episodes reached the goal",
@@ -184,6 +185,7 @@ def resume_command(run: RunSummary, runs_dir: str | None = None) -> str:
     more = {
         "max_env_steps": f"--max-env-steps {2 * run.env_steps}",
         "max_epochs": f"--max-epochs {2 * run.epoch}",
+        "max_minutes": f"--max-minutes {max(1, round(run.wall_s / 30))}",
     }.get(run.stop_reason or "", "")
     return f"{command} {more}".rstrip()
 

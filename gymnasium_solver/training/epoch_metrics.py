@@ -22,7 +22,7 @@ from gymnasium_solver.spaces.actions import ActionKind, action_histogram
 from gymnasium_solver.spaces.observations import Space, obs_arrays, part_spaces
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.observer import EvalResult
-from gymnasium_solver.training.progress import Progress
+from gymnasium_solver.training.progress import Plan, Progress
 
 EPISODE_WINDOW = 100
 WINDOWS = ("returns", "lengths", "truncations", "successes")  # of EpisodeStats, as saved
@@ -407,7 +407,7 @@ def _episodes(p: Progress, collector: EpisodeStats) -> dict[str, Any]:
 
 
 def timing(
-    p: Progress, start: EpochStart, now: EpochStart, share_done: float, seconds: dict[str, float]
+    p: Progress, plan: Plan, start: EpochStart, now: EpochStart, seconds: dict[str, float]
 ) -> dict[str, float]:
     """Speed, estimated time left, and time by section."""
     total = sum(seconds.values()) or 1.0
@@ -418,7 +418,7 @@ def timing(
         "train/sys/timing/fps_instant": steps / (now.now_s - start.now_s),
         "train/sys/timing/collect_fps": steps / max(now.collect_s - start.collect_s, 1e-9),
         "train/sys/timing/eps": now.episodes / p.wall_s,
-        "train/sys/timing/eta_s": p.wall_s * (1 - share_done) / share_done,
+        "train/sys/timing/eta_s": plan.seconds_left(p),
         **{f"train/sys/timing/{name}_share": s / total for name, s in seconds.items()},
-        "progress": share_done,
+        "progress": plan.share_done(p),
     }

@@ -256,7 +256,7 @@ def _log_epoch(
     if trainer.stages is not None:
         row |= trainer.stages.metrics(p)
     seconds = share_seconds(trainer.timer)
-    row |= timing(p, start, trainer.clocks(), trainer.plan.share_done(p), seconds)
+    row |= timing(p, trainer.plan, start, trainer.clocks(), seconds)
     with trainer.timer.section("log"):
         watch_row(trainer.config, p.interventions, row)
         trainer.observer.on_epoch(row)  # which may add metrics

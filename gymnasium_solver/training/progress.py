@@ -151,8 +151,15 @@ class Plan:
     # -- budgets ----------------------------------------------------------------------------
 
     def share_done(self, p: Progress) -> float:
+        """Of the budget in steps and epochs, on which schedules depend."""
         by_epochs = p.epoch / self.config.max_epochs if self.config.max_epochs else 0.0
         return min(1.0, max(p.env_steps / self.total_steps, by_epochs))
+
+    def seconds_left(self, p: Progress) -> float:
+        """An estimate from the pace so far, at most the rest of the time budget."""
+        share, limit = self.share_done(p), self.config.max_minutes
+        left_s = p.wall_s * (1 - share) / share if share else math.inf
+        return left_s if limit is None else max(0.0, min(left_s, 60.0 * limit - p.wall_s))
 
     def steps_left(self, p: Progress) -> int | None:
         limit = self.config.max_env_steps
@@ -169,6 +176,8 @@ class Plan:
             return "max_env_steps"
         if config.max_epochs is not None and p.epoch >= config.max_epochs:
             return "max_epochs"
+        if config.max_minutes is not None and p.wall_s >= 60.0 * config.max_minutes:
+            return "max_minutes"
         return None
 
     # -- goals ------------------------------------------------------------------------------

@@ -1,0 +1,194 @@
+"""Which presets to try, from what the probe measured: a table, no search and no names.
+
+    choice = choose(probe, affordable={"on": 900_000, "off": 60_000})
+    choice.first, choice.contrast        # Candidate: a name and the fields of its config
+    choice.reasons                       # one line per decision
+
+`portfolio.yaml` has the presets. What is measured sets the rest: gamma from the length of an
+episode, stacked observations where velocities are missing, exploration where rewards are rare.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.config.overlays import overlay_changes
+from gymnasium_solver.config.yaml_file import read_file
+from gymnasium_solver.experiments.auto.probe import Probe
+
+SPARSE = 0.01  # share of steps with another reward than the usual one
+HIDDEN = 0.2  # share of the next observation that only the step before tells
+AMBIGUOUS = 0.05
+ON_BOX, ON_DISCRETE = 100.0, 5.0  # how many times more steps on-policy must afford to come first
+GAMMAS = 0.95, 0.995
+SPARSE_GAMMA = 0.99
+STACKED = 4
+GRU = {"recurrent": "gru", "recurrent_dim": 64}
+COUNTED = {"kind": "count", "coef": 0.1}
+CURIOUS = {"kind": "rnd", "coef": 0.1}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    name: str
+    """Of its preset, with what was added: ppo_box+gru."""
+    fields: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Choice:
+    first: Candidate
+    contrast: Candidate
+    reasons: tuple[str, ...] = field(default=())
+    """One line per decision: what was measured, what follows, what would change it."""
+
+
+def choose(
+    probe: Probe, affordable: Mapping[str, float] | None = None, has_gpu: bool = False
+) -> Choice:
+    """`affordable`: env steps that an on-policy and an off-policy preset can make in the budget;
+    without it both make the same."""
+    reasons: list[str] = []
+    first, contrast = _families(probe, affordable or {}, has_gpu, reasons)
+    changes = _measured(probe, reasons)
+    return Choice(
+        _candidate(first, changes, probe), _candidate(contrast, changes, probe), tuple(reasons)
+    )
+
+
+def families(probe: Probe, has_gpu: bool = False) -> dict[str, Candidate]:
+    """An on-policy and an off-policy candidate, whose costs are worth knowing."""
+    box = probe.moves == "box"
+    on = "ppo_image" if probe.sees == "image" else "ppo_box" if box else "ppo_discrete"
+    off = ("sac_flash" if has_gpu else "sac_batch_norm") if box else "dqn"
+    return {name: _candidate((preset,), {}, probe) for name, preset in (("on", on), ("off", off))}
+
+
+# -- the table -----------------------------------------------------------------------------------
+
+Parts = tuple[str, ...]
+"""A preset and what is added to it: gru, stack, count, rnd."""
+
+
+def _families(
+    p: Probe, affordable: Mapping[str, float], has_gpu: bool, reasons: list[str]
+) -> tuple[Parts, Parts]:
+    """The first choice and its contrast."""
+    ratio = affordable.get("on", 1.0) / max(affordable.get("off", 1.0), 1e-9)
+    asked = f"on-policy affords {ratio:.0f} times the steps" if affordable else "equal steps"
+    is_hidden = p.hidden is not None and p.hidden > HIDDEN
+    say = reasons.append
+    ppo = "ppo_image" if p.sees == "image" else "ppo_box" if p.moves == "box" else "ppo_discrete"
+    if p.has_goals and p.moves == "box":
+        say("observations have goals: SAC with hindsight; contrast TD3 with hindsight")
+        return ("sac_goals",), ("td3_goals",)
+    if p.has_masks or p.moves == "product":
+        what = "some actions are illegal" if p.has_masks else f"actions are {p.acts}"
+        say(f"{what}: PPO; contrast PPO with a bonus for rare observations")
+        return (ppo,), (ppo, "count" if p.sees != "image" else "rnd")
+    if is_hidden:
+        say(
+            f"{p.hidden:.0%} of the next observation is known only with the step before (state "
+            f"hidden from {HIDDEN:.0%} on): {STACKED} observations at once; contrast a GRU"
+        )
+        usual = _box(p, ratio, has_gpu) if p.moves == "box" else (ppo,)
+        return (*usual, "stack"), (ppo, "gru")
+    if p.ambiguous is not None and p.ambiguous > AMBIGUOUS:
+        say(
+            f"equal observations and actions paid differently in {p.ambiguous:.0%} of the cases "
+            f"(memory from {AMBIGUOUS:.0%} on): a GRU; contrast without"
+        )
+        return (ppo, "gru"), (ppo,)
+    if p.sees == "image":
+        say("images: PQN; contrast PPO" if p.moves == "discrete" else "images: PPO")
+        return (("pqn_image",) if p.moves == "discrete" else (ppo,)), (ppo, "rnd")
+    if p.moves == "box":
+        return _box_choice(p, ratio, asked, has_gpu, say)
+    return _discrete_choice(p, ratio, asked, say)
+
+
+def _box(p: Probe, ratio: float, has_gpu: bool) -> Parts:
+    if is_sparse(p):
+        return ("sac_sphere",)
+    return ("ppo_box",) if ratio >= ON_BOX else ("sac_flash" if has_gpu else "sac_batch_norm",)
+
+
+def _box_choice(p: Probe, ratio: float, asked: str, has_gpu: bool, say: Any) -> tuple[Parts, Parts]:
+    first = _box(p, ratio, has_gpu)
+    if is_sparse(p):
+        say(
+            f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%}): SAC "
+            "on a sphere with lasting noise; contrast PPO with a bonus for novelty"
+        )
+        return first, ("ppo_box", "rnd")
+    if first == ("ppo_box",):
+        say(f"{asked} (PPO from {ON_BOX:.0f} on): PPO; contrast SAC")
+        return first, ("sac_flash" if has_gpu else "sac_batch_norm",)
+    say(f"real-valued actions, {asked} (PPO from {ON_BOX:.0f} on): SAC; contrast PPO")
+    return first, ("ppo_box",)
+
+
+def _discrete_choice(p: Probe, ratio: float, asked: str, say: Any) -> tuple[Parts, Parts]:
+    if is_sparse(p):
+        say(
+            f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%}): PPO "
+            "with a bonus for rare observations; contrast DQN"
+        )
+        return ("ppo_discrete", "count"), ("dqn",)
+    if ratio >= ON_DISCRETE:
+        say(f"a choice of actions, {asked} (DQN below {ON_DISCRETE:.0f}): PPO; contrast DQN")
+        return ("ppo_discrete",), ("dqn",)
+    say(f"a choice of actions, {asked} (PPO from {ON_DISCRETE:.0f} on): DQN; contrast PPO")
+    return ("dqn",), ("ppo_discrete",)
+
+
+def is_sparse(p: Probe) -> bool:
+    """Whether random actions hardly meet another reward than the usual one. If the usual one is not
+    0 and episodes end by themselves, their lengths tell policies apart."""
+    counts_steps = p.usual_reward != 0 and (p.terminated or 0.0) > SPARSE
+    return p.reward_density < SPARSE and not counts_steps
+
+
+# -- what is measured ----------------------------------------------------------------------------
+
+
+def _measured(p: Probe, reasons: list[str]) -> dict[str, Any]:
+    """Fields that follow from measurements, whatever the preset."""
+    gamma = min(max(1.0 - 5.0 / max(p.horizon, 1), GAMMAS[0]), GAMMAS[1])
+    why = f"episodes of {p.horizon:,} steps"
+    if is_sparse(p) and gamma < SPARSE_GAMMA:
+        gamma, why = SPARSE_GAMMA, f"{why} with rare rewards"
+    reasons.append(f"{why}: gamma {gamma:.4g}")
+    changes: dict[str, Any] = {"gamma": gamma}
+    if p.limit is None:
+        changes["max_episode_steps"] = max(1000, 4 * p.horizon)
+        reasons.append(f"no time limit: episodes are cut after {changes['max_episode_steps']:,}")
+    return changes
+
+
+def _candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
+    preset, *added = parts
+    fields = {**presets()[preset], **changes}
+    for part in added:
+        if part == "gru":
+            fields |= GRU
+        elif part == "stack":
+            fields["frame_stack"] = STACKED
+        else:
+            fields["intrinsic"] = dict(COUNTED if part == "count" else CURIOUS)
+    if p.sees != "vector" and fields.get("normalize_obs") == "rolling":
+        fields["normalize_obs"] = "auto"
+    return Candidate("+".join(parts), fields)
+
+
+@cache
+def presets() -> dict[str, dict[str, Any]]:
+    content, _ = read_file(Path(__file__).with_name("portfolio.yaml"))
+    found = {}
+    for name, given in content.items():
+        fields = dict(given)
+        overlay = fields.pop("overlay", None)
+        found[str(name)] = {**(overlay_changes([overlay], None) if overlay else {}), **fields}
+    return found

@@ -1,0 +1,277 @@
+"""Measures an environment before anything is chosen for it: seconds of random actions.
+
+    found = probe("Pendulum-v1", {})
+    found.horizon, found.random_mean, found.reward_density, found.hidden, found.step_us
+
+Nothing here looks at the name of the environment. Random steps come from a fixed seed, so that only
+the costs of a step differ from one call to the next.
+"""
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from statistics import fmean, stdev
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.envs.catalogue import space_text
+from gymnasium_solver.envs.env_findings import Finding, examine, steps_per_s
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.random_steps import RepeatedPairs, Rollout, record
+from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.observations import (
+    ACHIEVED,
+    DESIRED,
+    is_image,
+    obs_arrays,
+    part_spaces,
+)
+from gymnasium_solver.spaces.space_types import choices, is_box, is_discrete
+
+N_ENVS = 4
+MANY_ENVS = 64
+MOST_S = 8.0  # of random steps
+CHUNK, MOST_ROWS = 250, 2_500  # rows of random steps in one call, and in all
+FEWEST_EPISODES = 20
+FEWEST_PAIRS = 300  # of an observation with its successor, to look for hidden state
+MOST_NUMBERS = 64  # of an observation, to look for hidden state
+FEATURES, RIDGE = 200, 1e-4
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What is known of an environment after a few seconds."""
+
+    env_id: str
+    observes: str
+    """The observation space in words, like `acts`."""
+    acts: str
+    sees: str
+    """image, vector, discrete, or mixed: several kinds."""
+    moves: str
+    """discrete, box, or product: several numbers or choices at once."""
+    has_masks: bool
+    has_goals: bool
+    """Goals that hindsight replay can replace."""
+    limit: int | None
+    """The time limit; None: episodes end by themselves."""
+    horizon: int
+    """Steps of an episode: the time limit, or the longest that was seen."""
+    threshold: float | None
+    """Mean return that counts as solved, as registered."""
+    episodes: int
+    """Random episodes that ended."""
+    random_mean: float | None
+    random_sd: float | None
+    reward_density: float
+    """Share of steps whose reward is not the usual one."""
+    usual_reward: float
+    """The most frequent one."""
+    terminated: float | None
+    """Share of the episodes that ended by themselves."""
+    ambiguous: float | None
+    """Share of repeated pairs of observation and action that gave another reward."""
+    hidden: float | None
+    """How much more of the next observation is known from two steps than from one, in [0, 1]: near
+    0 where observations are states, large where velocities are missing."""
+    step_us: float
+    """Microseconds per env step with one environment."""
+    many_step_us: float
+    """The same with 64 of them."""
+    engine: str
+    steps: int
+    seconds: float
+    problems: tuple[str, ...] = field(default=())
+    """What is wrong with the environment (gsolve doctor env)."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def from_dict(found: Mapping[str, Any]) -> Probe:
+    return Probe(**{**found, "problems": tuple(found["problems"])})
+
+
+def probe(
+    env_id: str, env_kwargs: Mapping[str, Any] | None = None, *, examines: bool = True
+) -> Probe:
+    """Measure an environment. `examines`: also look for errors in it, which takes longer. EnvError
+    if it cannot be made."""
+    begun_s = time.monotonic()
+    kwargs = dict(env_kwargs or {})
+    env = make_vector_env(env_id, N_ENVS, env_kwargs=kwargs)
+    try:
+        rollout, masks = _random_steps(env), env.action_mask is not None
+        step_us = _step_us(env_id, kwargs, 1)
+        sees, moves = _kinds(env)
+        return Probe(
+            env_id=env_id,
+            observes=space_text(env.observation_space),
+            acts=space_text(env.action_space),
+            sees=sees,
+            moves=moves,
+            has_masks=masks,
+            has_goals=_has_goals(env),
+            limit=env.spec.max_episode_steps,
+            horizon=env.spec.max_episode_steps or max(rollout.lengths, default=1000),
+            threshold=env.spec.reward_threshold,
+            **_returns(rollout),
+            **_rewards(rollout),
+            ambiguous=_ambiguous(rollout),
+            hidden=hidden_share(env.action_space, rollout),
+            step_us=step_us,
+            many_step_us=_step_us(env_id, kwargs, MANY_ENVS) or step_us,
+            engine=env.spec.engine,
+            steps=int(np.count_nonzero(~rollout.is_reset)),
+            seconds=time.monotonic() - begun_s,
+            problems=tuple(_problems(env_id, kwargs)) if examines else (),
+        )
+    finally:
+        env.close()
+
+
+def _random_steps(env: VectorEnv) -> Rollout:
+    """Random steps, as many as fit into some seconds: longer, until enough episodes have ended."""
+    begun_s, rows = time.monotonic(), CHUNK
+    while True:
+        rollout = record(env, rows)
+        took_s = time.monotonic() - begun_s
+        is_enough = len(rollout.lengths) >= FEWEST_EPISODES and rows >= 4 * CHUNK
+        if rows >= MOST_ROWS or is_enough or 3 * took_s > MOST_S:
+            return rollout
+        rows *= 2
+
+
+def _kinds(env: VectorEnv) -> tuple[str, str]:
+    kinds = {
+        "image" if is_image(part) else "vector" if is_box(part) else "discrete"
+        for part in part_spaces(env.observation_space).values()
+    }
+    sees = kinds.pop() if len(kinds) == 1 else "mixed"
+    action = env.action_space
+    moves = "discrete" if is_discrete(action) else "box" if is_box(action) else "product"
+    return sees, moves
+
+
+def _has_goals(env: VectorEnv) -> bool:
+    if not {ACHIEVED, DESIRED} <= set(part_spaces(env.observation_space)):
+        return False
+    try:
+        env.goal_functions()
+    except EnvError:
+        return False
+    return True
+
+
+def _returns(rollout: Rollout) -> dict[str, Any]:
+    found, n = rollout.returns, len(rollout.returns)
+    by_itself = sum(end == "terminated" for end in rollout.ends)
+    return {
+        "episodes": n,
+        "random_mean": fmean(found) if n else None,
+        "random_sd": stdev(found) if n > 1 else None,
+        "terminated": by_itself / n if n else None,
+    }
+
+
+def _rewards(rollout: Rollout) -> dict[str, Any]:
+    values, counts = np.unique(rollout.reward[~rollout.is_reset], return_counts=True)
+    most = int(np.argmax(counts))
+    return {
+        "reward_density": 1.0 - float(counts[most] / counts.sum()),
+        "usual_reward": float(values[most]),
+    }
+
+
+def _ambiguous(rollout: Rollout) -> float | None:
+    pairs = RepeatedPairs()
+    counts = ~rollout.is_reset[1:]
+    seen = [part[:-1][counts] for _, part in obs_arrays(rollout.obs)]
+    pairs.add([*seen, rollout.actions[1:][counts]], rollout.reward[1:][counts])
+    return pairs.ambiguous
+
+
+def _step_us(env_id: str, kwargs: dict[str, Any], n_envs: int) -> float:
+    """Microseconds per env step; 0 if so many cannot be made."""
+    try:
+        env = make_vector_env(env_id, n_envs, env_kwargs=kwargs)
+    except EnvError:
+        return 0.0
+    try:
+        return 1e6 / steps_per_s(env)
+    finally:
+        env.close()
+
+
+def _problems(env_id: str, kwargs: dict[str, Any]) -> list[str]:
+    findings: list[Finding] = list(examine(env_id, kwargs, n_steps=400))
+    return [f"{f.name}: {f.text}" for f in findings if f.level == "problem"]
+
+
+# -- hidden state --------------------------------------------------------------------------------
+
+
+def hidden_share(action_space: Any, rollout: Rollout) -> float | None:
+    """How much more of the change of an observation can be predicted from the last two steps than
+    from the last one: the median over the numbers of an observation. None where it cannot be told:
+    too few steps, images, observations without numbers.
+
+    A state and an action determine the next state up to noise, so the step before adds nothing. If
+    velocities are missing, it adds what positions and actions say about them. Predictions are those
+    of a ridge regression on random features, judged on steps that it has not seen.
+    """
+    parts = [np.asarray(part) for _, part in obs_arrays(rollout.obs)]
+    if any(part.dtype.kind != "f" for part in parts):
+        return None
+    obs = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)
+    if obs.shape[2] > MOST_NUMBERS or not np.isfinite(obs).all():
+        return None
+    before, now, then = obs[:-2], obs[1:-1], obs[2:]
+    acts = _action_numbers(action_space, rollout.actions)
+    cut = rollout.is_reset | rollout.is_over
+    is_whole = ~(cut[:-2] | cut[1:-1] | rollout.is_reset[2:])
+    before, now, then = (part[is_whole].astype(np.float64) for part in (before, now, then))
+    last_act, act = acts[1:-1][is_whole], acts[2:][is_whole]
+    if len(now) < FEWEST_PAIRS:
+        return None
+    change = then - now
+    change = change[:, change.std(axis=0) > 1e-9]
+    if not change.shape[1]:
+        return None
+    one = _unexplained(np.concatenate([now, act], 1), change)
+    two = _unexplained(np.concatenate([now, act, now - before, last_act], 1), change)
+    return float(np.clip(np.median(one - two), 0.0, 1.0))
+
+
+def _action_numbers(space: Any, actions: np.ndarray) -> np.ndarray:
+    flat = actions.reshape(*actions.shape[:2], -1).astype(np.float64)
+    n_choices = choices(space)
+    if n_choices is None:
+        return flat
+    start = np.asarray(getattr(space, "start", 0)).reshape(-1)
+    columns = np.moveaxis(flat - start, 2, 0).astype(np.int64)
+    return np.concatenate(
+        [np.eye(n)[column] for n, column in zip(n_choices, columns, strict=True)], 2
+    )
+
+
+def _unexplained(given: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The share of the variance of each column of `wanted` that `given` does not predict."""
+    rng = np.random.default_rng(0)
+    scale = given.std(axis=0)
+    inputs = np.clip((given - given.mean(axis=0)) / np.where(scale > 1e-9, scale, 1.0), -5, 5)
+    n, width = inputs.shape
+    weights = rng.standard_normal((width, FEATURES)) / math.sqrt(width)
+    hidden = np.maximum(inputs @ weights + rng.uniform(-1, 1, FEATURES), 0)
+    features = np.concatenate([inputs, hidden, np.ones((n, 1))], 1)
+    order = rng.permutation(n)
+    fitted, judged = order[: int(0.7 * n)], order[int(0.7 * n) :]
+    gram = features[fitted].T @ features[fitted]
+    gram += RIDGE * len(fitted) * np.eye(len(gram))
+    solution = np.linalg.solve(gram, features[fitted].T @ wanted[fitted])
+    errors = wanted[judged] - features[judged] @ solution
+    found: np.ndarray = np.mean(errors**2, axis=0) / (np.var(wanted[judged], axis=0) + 1e-12)
+    return np.minimum(found, 1.0)

@@ -1,0 +1,590 @@
+"""Solves an environment that nobody has tuned: measure it, choose, race, train, check, judge.
+
+    solve = create("Pendulum-v1", Budget(env_steps=200_000), runs_root())
+    solve.run(tell=print)
+    solve.state["verdict"]
+
+The folder is an experiment (experiments/experiment.py) with `auto.json`, which holds the
+measurements and every decision. A killed one continues from it. In order:
+
+1. probe: a few seconds of random actions (probe.py), and of training where time is the budget.
+2. choice: two presets by a table (choose.py).
+3. race: both presets with two seeds each, 9 % of the budget for each preset. The better seed of the
+   winner goes on with its weights.
+4. training: the rest of the budget. At 10 % and 40 % it is looked at; what has learnt nothing, or
+   has stalled, is replaced once by another preset, which gets all that is left.
+5. verdict: the held-out test of the run with the best validation.
+"""
+
+import json
+import math
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from gymnasium_solver.backends import local
+from gymnasium_solver.config.code import accept
+from gymnasium_solver.config.cpus import cpu_count
+from gymnasium_solver.config.load import dump_config
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.experiments import experiment as experiments
+from gymnasium_solver.experiments import pool as pools
+from gymnasium_solver.experiments.auto.choose import Candidate, choose, families
+from gymnasium_solver.experiments.auto.probe import Probe, from_dict, probe
+from gymnasium_solver.experiments.auto.verdict import is_above_random, judged
+from gymnasium_solver.experiments.pool import Backend, Pool, Task
+from gymnasium_solver.experiments.search.pbt import Segment
+from gymnasium_solver.experiments.search.ranking import curve
+from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atomic
+from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_run
+from gymnasium_solver.runs.run import Run, is_run, runs_root
+from gymnasium_solver.training.prepare import build_config
+from gymnasium_solver.training.seeds import draw_seed
+
+FILE, WINNER = "auto.json", "winner.yaml"
+RETURNS = "train/roll/ep_rew/mean"
+RACE = 0.09  # of the budget, for each preset
+SEEDS = 2
+FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES = 3_000, 5  # of a run of the race
+OVERTIME = 1.25
+TEST = 0.05  # of a budget in minutes, for the test at the end
+PACE_S = 4.0  # of training a preset, to know what it can afford
+EARLY, LATE = 0.1, 0.4  # of the training, when it is looked at
+CLOSE = 0.1  # of the scale of scores: then the cheaper preset wins
+EVALUATIONS = 20
+STALLED = "reward_stalled"
+Tell = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Env steps or minutes, for everything together."""
+
+    env_steps: int | None = None
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.env_steps is None) == (self.minutes is None):
+            raise ConfigError("solve needs one budget: env steps or minutes")
+
+    def __str__(self) -> str:
+        if self.minutes is not None:
+            return f"{self.minutes:g} minutes"
+        return f"{self.env_steps:,} env steps"
+
+
+@dataclass
+class Continued(Segment):
+    """A run that goes on in its own folder, with other fields."""
+
+    def outcome(self) -> str | None:
+        found = super().outcome()
+        if found != pools.FINISHED:
+            return found
+        config = get_config(Run(self.folder))
+        budgets = ("max_env_steps", "max_minutes")
+        is_changed = all(config.get(n) == v for n, v in self.changes if n in budgets)
+        return found if is_changed else None
+
+
+def create(
+    env_id: str,
+    budget: Budget,
+    root: Path,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    fields: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    name: str | None = None,
+    command: Sequence[str] = (),
+) -> "Solve":
+    """Probe an environment, choose, and write the folder. `fields`: of every config."""
+    accept(env_id, dict(env_kwargs or {}), dict(fields or {}))
+    measured = probe(env_id, env_kwargs)
+    first = draw_seed() % 1_000_000 if seed is None else seed
+    given = {"env_id": env_id, "env_kwargs": dict(env_kwargs or {}), **(fields or {})}
+    affordable = _affordable(measured, given, budget)
+    choice = choose(measured, affordable, has_gpu=_has_gpu(given))
+    steps = budget.env_steps or _affords(choice.first, affordable)
+    candidates = [choice.first, choice.contrast] if _races(measured, steps) else [choice.first]
+    share = RACE / SEEDS if len(candidates) > 1 else 1.0
+    configs = [(c.name, _config(c, given, measured, budget, share, steps)) for c in candidates]
+    seeds = [first, first + 1] if len(candidates) > 1 else [first]
+    stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    name = name or f"{_name(env_id)}-solve-{stamp}"
+    made = experiments.create(configs, seeds, root, name=name, command=command)
+    lines = [("probe", probe_text(measured)), *(("choice", text) for text in choice.reasons)]
+    lines += [("problem", text) for text in measured.problems]
+    if len(candidates) == 1:
+        lines.append(("choice", f"{budget} are too few for a race: {choice.first.name} trains"))
+    state = {
+        "env_id": env_id,
+        "budget": {"env_steps": budget.env_steps, "minutes": budget.minutes},
+        "given": given,
+        "probe": measured.to_dict(),
+        "affordable": affordable,
+        "candidates": {c.name: c.fields for c in (choice.first, choice.contrast)},
+        "lines": [list(line) for line in lines],
+        "spent_s": measured.seconds,
+    }
+    write_atomic(made.path / FILE, dump_json(state))
+    return Solve(made)
+
+
+def solve(
+    env_id: str,
+    *,
+    max_env_steps: int | None = None,
+    minutes: float | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    seed: int | None = None,
+    jobs: int | None = None,
+    name: str | None = None,
+    runs_dir: str | Path | None = None,
+    progress: bool = False,
+    **fields: Any,
+) -> "Solve":
+    """Solve an environment without a config, within env steps or minutes, as `gsolve solve` does.
+
+    `result.verdict` has the score and what it means, `result.best_run` the run with its agent.
+    With `name` a call that was interrupted is continued by the same call. `fields` are set in every
+    config. `progress` prints each decision.
+    """
+    root = runs_root(runs_dir)
+    folder = None if name is None else root / experiments.FOLDER / name
+    if folder is not None and folder.is_dir():
+        made = load(folder)
+    else:
+        budget = Budget(max_env_steps, minutes)
+        made = create(
+            env_id, budget, root, env_kwargs=env_kwargs, fields=fields, seed=seed, name=name,
+            command=["gymnasium_solver.solve", env_id],
+        )  # fmt: skip
+
+    def tell(stage: str, text: str) -> None:
+        if progress:
+            print(f"{stage:<8} {text}", flush=True)
+
+    made.run(jobs=jobs, tell=tell)
+    return made
+
+
+def load(path: Path) -> "Solve":
+    if not (path / FILE).is_file():
+        raise RunError(f"{path} was not started by gsolve solve: it has no {FILE}")
+    return Solve(experiments.load(path))
+
+
+class Solve:
+    """The work on one environment, in its folder."""
+
+    def __init__(self, made: experiments.Experiment) -> None:
+        self.experiment, self.path = made, made.path
+        self.state: dict[str, Any] = read_json(made.path / FILE, "Restore it from a copy.")
+        self.probe: Probe = from_dict(self.state["probe"])
+        self.budget = Budget(**self.state["budget"])
+        self._told = 0
+
+    def run(
+        self,
+        *,
+        jobs: int | None = None,
+        backend: Backend | None = None,
+        tell: Tell | None = None,
+        on_poll: Callable[["Solve"], None] | None = None,
+        trust: bool = False,
+    ) -> dict[str, Any]:
+        """Do what is left to do, and return the verdict. An exception, such as Ctrl-C, stops the
+        running trainings, which save; `run` continues them."""
+        self.experiment.check_trust(trust)
+        self._tell, self._began_s = tell or (lambda stage, text: None), time.monotonic()
+        with locked(self.path):
+            self._show()
+            self.pool = Pool(jobs or min(SEEDS, cpu_count()), backend=backend, retry_failed=True)
+            poll = None if on_poll is None else lambda: on_poll(self)
+            try:
+                self.pool.run(self._work(), on_poll=poll)
+            finally:
+                self._save()
+        return self.verdict
+
+    # -- what is known ------------------------------------------------------------------------
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of this and earlier coordinators."""
+        return float(self.state["spent_s"]) + time.monotonic() - self._began_s
+
+    @property
+    def verdict(self) -> dict[str, Any]:
+        """Its kind, mean, interval and text; RunError before the end."""
+        if "verdict" not in self.state:
+            raise RunError(f"{self.path.name} has no verdict yet")
+        return dict(self.state["verdict"])
+
+    @property
+    def best_run(self) -> Run:
+        """The run that was judged."""
+        return Run(self.experiment.root / self.verdict["run"])
+
+    @property
+    def runs(self) -> list[RunSummary]:
+        folders = [f for f in self.experiment.folders() if is_run(f)]
+        return [get_run(Run(folder)) for folder in folders]
+
+    @property
+    def share_done(self) -> float:
+        """Of the budget, in [0, 1]."""
+        if "verdict" in self.state:
+            return 1.0
+        if self.budget.minutes is not None:
+            return min(1.0, self.spent_s / (60.0 * self.budget.minutes))
+        return min(1.0, self._steps_spent() / (self.budget.env_steps or 1))
+
+    def _steps_spent(self) -> int:
+        return self.probe.steps + sum(run.env_steps for run in self.runs)
+
+    def _say(self, stage: str, text: str) -> None:
+        self.state["lines"].append([stage, text])
+        self._show()
+
+    def _show(self) -> None:
+        for stage, text in self.state["lines"][self._told :]:
+            self._tell(stage, text)
+        self._told = len(self.state["lines"])
+
+    def _save(self) -> None:
+        saved = {**self.state, "spent_s": self.spent_s}
+        write_atomic(self.path / FILE, dump_json(saved))
+
+    # -- the stages ---------------------------------------------------------------------------
+
+    def _work(self) -> Iterator[bool]:
+        if "winner" not in self.state:
+            yield from self._race()
+            self._save()
+        if "verdict" not in self.state:
+            yield from self._train()
+            self.state["verdict"] = self._judge()
+            self._save()
+
+    def _race(self) -> Iterator[bool]:
+        members = self.experiment.members
+        if len(members) == 1:
+            self.state["winner"] = {"run": members[0].run, "name": members[0].group}
+            return
+        tasks = {m: self.pool.add(self.experiment.task(m)) for m in members}
+        for _ in self.pool.waiting_for(list(tasks.values())):
+            if self.budget.minutes is not None and self.spent_s > self._race_ends_s:
+                for task in tasks.values():
+                    self.pool.stop(task)
+            yield False
+        failed = {m.group: task.reason for m, task in tasks.items() if task.state == pools.FAILED}
+        begun = {m: Run(t.folder) for m, t in tasks.items() if is_run(t.folder)}
+        scores = {m: late_score(run) for m, run in begun.items() if m.group not in failed}
+        for name, reason in failed.items():
+            self._say("race", f"{name} failed: {reason}")
+        if not scores:
+            raise RunError(f"both presets failed: {'; '.join(failed.values())}")
+        self._decide(scores)
+
+    @property
+    def _race_ends_s(self) -> float:
+        """When the race is cut off: runs look at the time after each epoch only."""
+        return 60.0 * (self.budget.minutes or math.inf) * 2.0 * RACE * OVERTIME
+
+    def _decide(self, scores: Mapping[experiments.Member, float | None]) -> None:
+        """The preset that goes on, and of it the better seed."""
+        groups = list(dict.fromkeys(m.group for m in scores))
+        known = {
+            g: [s for m, s in scores.items() if m.group == g and s is not None] for g in groups
+        }
+        means = {g: fmean(found) if found else -math.inf for g, found in known.items()}
+        wall = {
+            g: fmean(get_run(Run(self.experiment.folder(m))).wall_s for m in scores if m.group == g)
+            for g in groups
+        }
+        best = max(groups, key=lambda g: means[g])
+        every = [s for found in known.values() for s in found]
+        scale = max(self.probe.random_sd or 0.0, max(every, default=0.0) - min(every, default=0.0))
+        close = [g for g in groups if means[best] - means[g] <= CLOSE * scale]
+        winner = min(close, key=lambda g: wall[g]) if every else groups[0]
+        own = {m: -math.inf if s is None else s for m, s in scores.items() if m.group == winner}
+        best_seed = max(own, key=lambda m: own[m])
+        why = "" if winner == best else " (as good, and cheaper)"
+        text = ", ".join(f"{g} {_number(means[g])}" for g in groups)
+        self.state["race"] = {g: {"scores": known[g], "wall_s": wall[g]} for g in groups}
+        self.state["winner"] = {"run": best_seed.run, "name": winner}
+        self._say("race", f"{text}: {winner} goes on{why}")
+
+    def _train(self) -> Iterator[bool]:
+        """Give the winner the rest, and look at it on the way."""
+        task = self._main_task()
+        self._save()
+        yield from self._watch(task)
+        if task.state == pools.FAILED and "restart" not in self.state:
+            self._say("check", f"training failed: {task.reason}")
+            self._plan_restart(self._other(), "it failed")
+        if "restart" in self.state:
+            again = self.pool.add(self._restart_task())
+            yield from self.pool.waiting_for([again])
+            if again.state == pools.FAILED:
+                self._say("check", f"the restart failed: {again.reason}")
+
+    def _main_task(self) -> Task:
+        folder = self.experiment.root / self.state["winner"]["run"]
+        if len(self.experiment.members) == 1:
+            return self.pool.add(self.experiment.task(self.experiment.members[0]))
+        if "main" not in self.state:
+            self.state["main"] = self._rest_for(get_run(Run(folder)))
+        changes = tuple(self.state["main"].items())
+        return self.pool.add(Continued(folder, (), "training", changes=changes))
+
+    def _rest_for(self, run: RunSummary) -> dict[str, Any]:
+        """The fields with which the winner uses up the budget."""
+        config = get_config(Run(Path(run.path)))
+        rate = run.env_steps / max(run.wall_s, 1e-9)
+        if self.budget.minutes is not None:
+            left_s = self._minutes_left() * 60.0
+            steps, minutes = int(run.env_steps + rate * left_s), (run.wall_s + left_s) / 60.0
+            budget = {"max_env_steps": 2 * steps, "max_minutes": round(minutes, 3)}
+        else:
+            left = (self.budget.env_steps or 0) - self._steps_spent()
+            steps = run.env_steps + max(left, 1)
+            budget = {"max_env_steps": steps}
+        fields = self._fields_of(config, steps)
+        if config["algo_id"] in ("ppo", "a2c", "pqn"):
+            lr = config["policy_lr"]
+            fields["policy_lr"] = {
+                "start": lr, "end": 0.1 * lr, "from": run.env_steps, "to": steps,
+            }  # fmt: skip
+        return {**budget, **fields}
+
+    def _fields_of(self, config: Mapping[str, Any], steps: int) -> dict[str, Any]:
+        epoch = int(config["n_envs"]) * int(config["n_steps"])
+        return {
+            "eval_freq_epochs": max(1, steps // (EVALUATIONS * epoch)),
+            "test_episodes": "auto",
+            "early_stop_on_eval_threshold": True,
+        }
+
+    def _minutes_left(self) -> float:
+        total = self.budget.minutes or 0.0
+        return max(0.05, (1.0 - TEST) * total - self.spent_s / 60.0)
+
+    # -- checks -------------------------------------------------------------------------------
+
+    def _watch(self, task: Task) -> Iterator[bool]:
+        """Wait for the training; at some points decide whether it is worth going on."""
+        done = self.state.setdefault("checks", {})
+        while not task.is_over:
+            share = self._share_of(task)
+            for name, at, look in (("early", EARLY, self._early), ("late", LATE, self._late)):
+                if share >= at and name not in done:
+                    done[name] = found = look(Run(task.folder))
+                    if found is not None:
+                        self._plan_restart(*found)
+                        self.pool.stop(task)
+                    self._save()
+            yield False
+
+    def _share_of(self, task: Task) -> float:
+        if not is_run(task.folder):
+            return 0.0
+        run = get_run(Run(task.folder))
+        if self.budget.minutes is not None:
+            config = get_config(Run(task.folder))
+            return run.wall_s / (60.0 * float(config.get("max_minutes") or math.inf))
+        return run.env_steps / max(run.max_env_steps or 1, 1)
+
+    def _early(self, run: Run) -> tuple[str, str] | None:
+        """A training that is not better than random actions gets another preset."""
+        seen = [s for s in (late_score(run), get_run(run).best_score) if s is not None]
+        if not seen or is_above_random(score := max(seen), None, self.probe):
+            return None
+        active = [a.name for a in get_details(run).alerts if a.is_active]
+        cause = f", alerts {', '.join(active)}" if active else ""
+        return self._other(), f"{_number(score)} is not above random actions{cause}"
+
+    def _late(self, run: Run) -> tuple[str, str] | None:
+        """One that stands still below the threshold, too."""
+        active = [a.name for a in get_details(run).alerts if a.is_active]
+        summary = get_run(run)
+        score, threshold = summary.best_score, self.probe.threshold
+        is_short = threshold is None or score is None or score < threshold
+        if STALLED not in active or not is_short or threshold is None:
+            return None
+        return self._other(), f"it stands still at {_number(score)}, below {threshold:g}"
+
+    def _other(self) -> str:
+        names = list(self.state["candidates"])
+        return names[1] if self.state["winner"]["name"] == names[0] else names[0]
+
+    def _plan_restart(self, name: str, why: str) -> None:
+        self.state["restart"] = {"name": name, "why": why}
+        self._say("check", f"{why}: {name} gets the rest of the budget")
+
+    def _restart_task(self) -> Task:
+        plan = self.state["restart"]
+        if "config" not in plan:
+            fields = self.state["candidates"][plan["name"]]
+            steps = max(1, (self.budget.env_steps or 0) - self._steps_spent())
+            budget, share = Budget(env_steps=steps), 1.0
+            if self.budget.minutes is not None:
+                steps = int(self.state["affordable"][_kind(fields)])
+                budget, share = Budget(minutes=self._minutes_left()), 1.0
+            candidate = Candidate(plan["name"], fields)
+            config = _config(candidate, self.state["given"], self.probe, budget, share, steps)
+            seed = self.experiment.members[0].seed + SEEDS
+            self.experiment = experiments.extend(
+                self.experiment, f"{plan['name']} again", config, seed
+            )
+            plan["config"] = self.experiment.members[-1].config
+            self._save()
+        return self.experiment.task(self.experiment.members[-1])
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _judge(self) -> dict[str, Any]:
+        """The verdict on the run with the best validation; its config is the winner's."""
+        tested = [run for run in self.runs if run.test is not None and run.best is not None]
+        if not tested:
+            raise RunError(f"no training of {self.path.name} has come to a test")
+        chosen = max(tested, key=lambda run: run.best_score or -math.inf)
+        found = judged(chosen, self.probe) | {
+            "run": chosen.id, "env_steps": self._steps_spent(), "seconds": self.spent_s
+        }  # fmt: skip
+        config = build_config(get_config(Run(Path(chosen.path))) | {"seed": None})
+        write_atomic(self.path / WINNER, dump_config(config).encode())
+        self._say("verdict", found["text"])
+        for advice in found["next"]:
+            self._say("next", advice)
+        return found
+
+
+# -- configs -------------------------------------------------------------------------------------
+
+
+def _config(
+    candidate: Candidate,
+    given: Mapping[str, Any],
+    measured: Probe,
+    budget: Budget,
+    share: float,
+    steps: int,
+) -> Config:
+    """The config of a run that may use this share of the budget; `steps`: of all of it."""
+    fields = {**candidate.fields, **given}
+    fields["variant"], fields["project_id"] = candidate.name, _name(str(given["env_id"]))
+    fields["max_env_steps"] = max(1, int(share * steps))
+    if budget.minutes is not None:
+        fields["max_env_steps"] *= 2
+        fields["max_minutes"] = round(share * SEEDS * budget.minutes, 3) if share < 1 else (
+            round((1.0 - TEST) * budget.minutes, 3)
+        )  # fmt: skip
+    if fields["algo_id"] == "dqn":
+        fields["epsilon"] = {"start": 1.0, "end": 0.05, "to": max(2000, int(0.03 * steps))}
+    if share < 1:
+        fields |= {
+            "eval_freq_epochs": None, "test_episodes": 1, "early_stop_on_eval_threshold": False,
+        }  # fmt: skip
+        return build_config(fields)
+    config = build_config(fields)
+    epoch = config.n_envs * config.n_steps
+    return config.replace(eval_freq_epochs=max(1, steps // (EVALUATIONS * epoch)))
+
+
+def _kind(fields: Mapping[str, Any]) -> str:
+    return "on" if fields["algo_id"] in ("ppo", "a2c", "pqn") else "off"
+
+
+def _affordable(measured: Probe, given: Mapping[str, Any], budget: Budget) -> dict[str, float]:
+    """Env steps that an on-policy and an off-policy preset make in a budget of minutes."""
+    if budget.minutes is None:
+        return {}
+    seconds = min(PACE_S, 0.01 * 60.0 * budget.minutes)
+    found: dict[str, float] = {}
+    for kind, candidate in families(measured, _has_gpu(given)).items():
+        fields = {**candidate.fields, **given, "n_steps": 64, "max_env_steps": 10**9}
+        fields |= {"max_minutes": seconds / 60.0, "eval_freq_epochs": None, "test_episodes": 1}
+        if kind == "off":
+            fields["learning_starts"] = fields["batch_size"]
+        pace = _pace(build_config(fields))
+        found[kind] = 60.0 * budget.minutes * (pace or 1e6 / measured.step_us)
+    return found
+
+
+def _pace(config: Config) -> float | None:
+    """Env steps per second of training a config, in the second half of a short run in a process of
+    its own; None if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, run = Path(folder) / "config.yaml", Path(folder) / "run"
+        path.write_text(dump_config(config))
+        place = ("--run-dir", str(run), "--runs-dir", folder, "--quiet", "--no-keys")
+        done = subprocess.run(
+            local.gsolve("train", str(path), "--seed", "1", *place),
+            capture_output=True, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            return None
+        points = [(row["wall_s"], row["env_steps"]) for row in _rows(run)]
+        late = points[len(points) // 2 :] if len(points) > 1 else [(0.0, 0), *points]
+        (wall, steps), (wall_end, steps_end) = late[0], late[-1]
+        return (steps_end - steps) / max(wall_end - wall, 1e-9) if len(late) > 1 else None
+
+
+def _rows(run: Path) -> list[dict[str, Any]]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def _affords(candidate: Candidate, affordable: Mapping[str, float]) -> int:
+    return int(affordable[_kind(candidate.fields)])
+
+
+def _races(measured: Probe, steps: int) -> bool:
+    own = steps * RACE / SEEDS
+    return own >= max(FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES * measured.horizon)
+
+
+def _has_gpu(given: Mapping[str, Any]) -> bool:
+    return str(given.get("device", "")).startswith("cuda")
+
+
+def _name(env_id: str) -> str:
+    return experiments.slug(env_id)
+
+
+# -- texts ---------------------------------------------------------------------------------------
+
+
+def late_score(run: Run) -> float | None:
+    """The mean training return in the last fifth of a run; None if no episode has ended."""
+    points = curve(run, RETURNS)
+    if not points:
+        return None
+    last = points[-1][0]
+    return fmean(value for steps, value in points if steps >= 0.8 * last)
+
+
+def probe_text(p: Probe) -> str:
+    """What was measured, in one line."""
+    limit = f"limit {p.limit:,}" if p.limit else f"no limit, up to {p.horizon:,} steps"
+    random = "no random episode has ended"
+    if p.random_mean is not None:
+        random = f"random {_number(p.random_mean)} ± {_number(p.random_sd or 0.0)}"
+    reward = f"reward {p.usual_reward:g} in all steps but {p.reward_density:.1%}"
+    if p.reward_density > 0.5:
+        reward = "reward differs at every step"
+    return f"{p.observes} -> {p.acts}, {limit}, {p.step_us:.0f} us/step, {reward}, {random}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:,.4g}"

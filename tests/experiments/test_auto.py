@@ -1,0 +1,276 @@
+"""`gsolve solve`: what is measured, what follows from it, and the way to a verdict."""
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+from gymnasium_solver.algos import algo_ids
+from gymnasium_solver.envs.random_steps import Rollout
+from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.experiments import auto
+from gymnasium_solver.experiments.auto import solve as solving
+from gymnasium_solver.experiments.auto.choose import choose, is_sparse, presets
+from gymnasium_solver.experiments.auto.probe import Probe, from_dict, hidden_share, probe
+from gymnasium_solver.experiments.auto.solve import Budget, Solve, create, load
+from gymnasium_solver.experiments.auto.verdict import is_above_random, judged
+from gymnasium_solver.registry import config_class
+from gymnasium_solver.runs.query import RunSummary
+from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.prepare import build_config, load_config
+
+DENSE = Probe(
+    env_id="x", observes="Box(3)", acts="Box(1)", sees="vector", moves="box", has_masks=False,
+    has_goals=False, limit=200, horizon=200, threshold=None, episodes=40, random_mean=-1200.0,
+    random_sd=200.0, reward_density=1.0, usual_reward=-1.0, terminated=0.0, ambiguous=None,
+    hidden=0.0, step_us=50.0, many_step_us=5.0, engine="envpool", steps=8000, seconds=2.0,
+)  # fmt: skip
+CHOICES = dataclasses.replace(DENSE, acts="Discrete(2)", moves="discrete")
+
+
+def names(p: Probe, **affordable: float) -> tuple[str, str]:
+    found = choose(p, affordable or None)
+    return found.first.name, found.contrast.name
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+def test_every_preset_is_a_config() -> None:
+    for name, fields in presets().items():
+        assert set(fields) <= set(config_class(fields["algo_id"]).model_fields), name
+        build_config({"env_id": "CartPole-v1", **fields})
+
+
+@pytest.mark.parametrize(
+    ("changes", "affordable", "expected"),
+    [
+        ({}, {}, ("sac_batch_norm", "ppo_box")),
+        ({}, {"on": 1e6, "off": 1e4}, ("ppo_box", "sac_batch_norm")),
+        ({}, {"on": 9e5, "off": 1e4}, ("sac_batch_norm", "ppo_box")),
+        ({"reward_density": 0.001, "usual_reward": 0.0}, {}, ("sac_sphere", "ppo_box+rnd")),
+        ({"hidden": 0.5}, {}, ("sac_batch_norm+stack", "ppo_box+gru")),
+        ({"has_goals": True}, {}, ("sac_goals", "td3_goals")),
+    ],
+)
+def test_real_valued_actions(
+    changes: dict[str, Any], affordable: dict[str, float], expected: tuple[str, str]
+) -> None:
+    assert names(dataclasses.replace(DENSE, **changes), **affordable) == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "affordable", "expected"),
+    [
+        ({}, {}, ("dqn", "ppo_discrete")),
+        ({}, {"on": 1e5, "off": 2e4}, ("ppo_discrete", "dqn")),
+        ({"reward_density": 0.0}, {}, ("ppo_discrete+count", "dqn")),
+        ({"reward_density": 0.0, "terminated": 1.0}, {}, ("dqn", "ppo_discrete")),
+        ({"ambiguous": 0.3}, {}, ("ppo_discrete+gru", "ppo_discrete")),
+        ({"has_masks": True}, {}, ("ppo_discrete", "ppo_discrete+count")),
+        ({"sees": "image"}, {}, ("pqn_image", "ppo_image+rnd")),
+        ({"moves": "product"}, {}, ("ppo_discrete", "ppo_discrete+count")),
+    ],
+)
+def test_choices(
+    changes: dict[str, Any], affordable: dict[str, float], expected: tuple[str, str]
+) -> None:
+    assert names(dataclasses.replace(CHOICES, **changes), **affordable) == expected
+
+
+def test_a_constant_reward_is_no_sparse_one_where_episodes_end() -> None:
+    constant = dataclasses.replace(CHOICES, reward_density=0.0, usual_reward=1.0)
+    assert not is_sparse(dataclasses.replace(constant, terminated=1.0))
+    assert is_sparse(dataclasses.replace(constant, terminated=0.0))
+    assert is_sparse(dataclasses.replace(constant, terminated=1.0, usual_reward=0.0))
+
+
+@pytest.mark.parametrize(("horizon", "gamma"), [(1000, 0.995), (200, 0.975), (10, 0.95)])
+def test_gamma_follows_from_the_length_of_an_episode(horizon: int, gamma: float) -> None:
+    found = choose(dataclasses.replace(DENSE, horizon=horizon))
+    assert found.first.fields["gamma"] == found.contrast.fields["gamma"] == pytest.approx(gamma)
+
+
+def test_what_cannot_be_recognised_by_its_name() -> None:
+    """No id of an environment in the code and the presets of `auto`."""
+    ids = [name.rpartition("/")[2] for name in gymnasium.registry]
+    stems = {re.sub(r"-v\d+$", "", name).lower() for name in ids if len(name) > 6}
+    text = "".join(p.read_text() for p in Path(auto.__file__).parent.glob("*.[py]*")).lower()
+    code = re.sub(r'""".*?"""', "", text, flags=re.DOTALL)
+    assert [stem for stem in stems if re.search(rf"\b{re.escape(stem)}\b", code)] == []
+
+
+# -- measurements ---------------------------------------------------------------------------------
+
+
+def moving_points(sees_velocity: bool, n_rows: int = 400) -> Rollout:
+    """Points that are pushed left or right, four at a time, and start anew after 50 steps."""
+    rng = np.random.default_rng(0)
+    actions = rng.integers(2, size=(n_rows, 4))
+    place, speed = rng.normal(size=4), rng.normal(size=4)
+    obs, resets = [], []
+    for t, action in enumerate(actions):
+        is_new = t % 50 == 0
+        if is_new:
+            place, speed = rng.normal(size=4), rng.normal(size=4)
+        else:
+            speed = 0.9 * speed + 0.2 * (2 * action - 1)
+            place = place + 0.1 * speed
+        obs.append(np.stack([place, speed] if sees_velocity else [place], axis=1))
+        resets.append([is_new] * 4)
+    is_reset = np.array(resets)
+    over = np.roll(is_reset, -1, axis=0)
+    zeros = np.zeros((n_rows, 4), np.float32)
+    seen = np.array(obs, np.float32)
+    return Rollout(
+        seen[0], seen, actions, zeros, over, np.zeros_like(over), over, is_reset, [], [], []
+    )
+
+
+def test_missing_velocities_are_noticed() -> None:
+    space = gymnasium.spaces.Discrete(2)
+    assert hidden_share(space, moving_points(sees_velocity=True)) == pytest.approx(0.0, abs=0.02)
+    assert (hidden_share(space, moving_points(sees_velocity=False)) or 0.0) > 0.5
+
+
+def test_a_probe_and_its_file() -> None:
+    found = probe("CartPole-v1", examines=False)
+    assert (found.sees, found.moves, found.limit, found.threshold) == (
+        "vector",
+        "discrete",
+        500,
+        475,
+    )
+    assert found.usual_reward == 1.0
+    assert found.reward_density == 0.0
+    assert found.terminated == 1.0
+    assert 15 < (found.random_mean or 0.0) < 30
+    assert found.hidden == pytest.approx(0.0, abs=0.02)
+    assert from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+# -- verdicts -------------------------------------------------------------------------------------
+
+
+def summary(mean: float, **changes: Any) -> RunSummary:
+    fields: dict[str, Any] = dict.fromkeys(f.name for f in dataclasses.fields(RunSummary))
+    test = {"mean": mean, "stderr": 5.0, "episodes": 100, "greedy": True}
+    fields |= {"id": "a", "path": "a", "test": test, "env_steps": 10, "solved": None} | changes
+    return RunSummary(**fields)
+
+
+@pytest.mark.parametrize(
+    ("mean", "changes", "kind"),
+    [
+        (-150.0, {"solved": True}, "solved"),
+        (-150.0, {}, "learnt"),
+        (-150.0, {"last_eval": {"score": -1300.0}}, "unstable"),
+        (-1190.0, {}, "not better than random"),
+    ],
+)
+def test_verdicts(
+    mean: float, changes: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymnasium_solver.experiments.auto.verdict._advice", lambda run, kind: [])
+    found = judged(summary(mean, **changes), DENSE)
+    assert found["kind"] == kind
+    assert found["text"].startswith(f"{kind}: ")
+    assert found["low"] == pytest.approx(mean - 9.8)
+    assert found["high"] == pytest.approx(mean + 9.8)
+
+
+def test_a_score_counts_as_learnt_beyond_both_uncertainties() -> None:
+    assert not is_above_random(-1140.0, None, DENSE)  # random: -1200, standard error 32
+    assert is_above_random(-1130.0, None, DENSE)
+    assert not is_above_random(-1130.0, 10.0, DENSE)
+
+
+def test_a_budget_is_one_of_two() -> None:
+    for wrong in (Budget, lambda: Budget(100, 1.0)):
+        with pytest.raises(ConfigError, match="one budget"):
+            wrong()
+
+
+# -- the whole way --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def short_races(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "FEWEST_RACE_STEPS", 100)
+    monkeypatch.setattr(solving, "FEWEST_RACE_EPISODES", 1)
+
+
+PLACE = {"env_id": "Probe/ObsActionReward-v0", "seed": 3}
+
+
+def test_too_small_a_budget_has_no_race(tmp_path: Path) -> None:
+    """Nor has it a threshold, so that the verdict is about random actions."""
+    told: list[tuple[str, str]] = []
+    solve = create(PLACE["env_id"], Budget(env_steps=3000), tmp_path, seed=3)
+    found = solve.run(tell=lambda *line: told.append(line))
+    assert [stage for stage, _ in told].count("race") == 0
+    assert "too few" in str(told)
+    assert found["kind"] in ("solved", "learnt")
+    assert len(solve.runs) == 1
+    assert found["env_steps"] <= 3000 + solve.probe.steps
+    again = load(solve.path)
+    assert again.run() == found == again.verdict
+    assert again.best_run.path == solve.best_run.path
+    winner = load_config(str(solve.path / solving.WINNER))
+    assert winner.algo_id == solve.runs[0].algo_id
+    assert winner.seed is None
+
+
+def test_a_race_and_what_goes_on(tmp_path: Path, short_races: None) -> None:
+    solve = create(PLACE["env_id"], Budget(env_steps=6000), tmp_path, seed=3)
+    found = solve.run()
+    race, winner = solve.state["race"], solve.state["winner"]
+    assert set(race) == set(solve.state["candidates"])
+    assert len(solve.runs) == 4
+    main = next(run for run in solve.runs if run.id == winner["run"])
+    assert main.env_steps > 1000
+    assert found["run"] == main.id
+    assert found["kind"] != "unstable"
+    assert sum(run.env_steps for run in solve.runs) + solve.probe.steps <= 6000 + 256
+    assert load(solve.path).run() == found  # nothing is left to do
+
+
+def test_a_killed_coordinator_goes_on(tmp_path: Path, short_races: None) -> None:
+    solve = create(PLACE["env_id"], Budget(env_steps=6000), tmp_path, seed=3)
+
+    def dies(now: Solve) -> None:
+        if "main" in now.state:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve.run(on_poll=dies)
+    with pytest.raises(RunError, match="no verdict yet"):
+        _ = solve.verdict
+    again = load(solve.path)
+    assert again.state["winner"] == solve.state["winner"]
+    assert again.run()["run"] == again.state["winner"]["run"]
+    assert len(again.runs) == 4
+
+
+def test_a_training_that_learns_nothing_is_replaced_once(
+    tmp_path: Path, short_races: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Solve, "_early", lambda self, run: (self._other(), "it learns nothing"))
+    solve = create(PLACE["env_id"], Budget(env_steps=20_000), tmp_path, seed=3)
+    solve.run()
+    assert len(solve.runs) == 5
+    assert solve.state["restart"]["why"] == "it learns nothing"
+    first, *_, last = solve.experiment.members
+    assert last.group == f"{solve.state['restart']['name']} again"
+    assert last.seed == first.seed + 2
+    assert Run(solve.experiment.folder(last)).meta()["status"] == "finished"
+    assert sum(run.env_steps for run in solve.runs) + solve.probe.steps <= 20_000 + 512
+
+
+def test_all_algorithms_of_the_portfolio_are_known() -> None:
+    assert {fields["algo_id"] for fields in presets().values()} <= set(algo_ids())
