@@ -26,6 +26,7 @@ from gymnasium_solver.cli import sweep as sweep_verb
 from gymnasium_solver.cli.doctor import Check
 from gymnasium_solver.cli.field_flags import load_target, read_fields, target_of
 from gymnasium_solver.cli.main import main, module_of, verb_names
+from gymnasium_solver.cli.solve import budget_of
 from gymnasium_solver.cli.train import is_many
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.envs import wrappers
@@ -142,6 +143,11 @@ def check(words: list[str]) -> None:
         return
     if verb == "sweep" and argv[:1] not in (["show"], ["best"], ["list"]):
         check_sweep(argv)
+        return
+    if verb == "solve":
+        args = read_fields(verb, argv)
+        assert target_of(args) in gymnasium.registry, "no environment"
+        budget_of(args)
         return
     if verb not in ("train", "show", "net", "tune-envs"):
         with pytest.raises(Parsed):
