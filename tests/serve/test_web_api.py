@@ -18,7 +18,7 @@ from gymnasium_solver.backends import local
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.serve.web import job_pages
-from gymnasium_solver.serve.web.app import create_app
+from gymnasium_solver.serve.web.app import TOPICS, create_app
 from gymnasium_solver.serve.web.security import Settings
 from tests.serve.made_runs import made_run
 
@@ -364,6 +364,29 @@ def test_a_log_that_is_a_link_or_a_pipe_is_not_read(web: TestClient, runs: Path)
     log.unlink()
     os.mkfifo(log)
     assert get(web, "runs/cart-0.001-1/log")["text"] == ""
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_no_route_reads_a_link_or_a_pipe(web: TestClient, runs: Path, kind: str) -> None:
+    """One that follows a link shows a file of this machine; one that opens a pipe hangs, and so
+    does this test."""
+    secret = runs.parent / "secret"
+    secret.write_text("secret_key: 1\n")
+    run, where = runs / "cart-0.001-1", {"run": "cart-0.001-1", "metrics": "val/roll/ep_rew/mean"}
+    (run / "report.md").write_text("text")
+    places = (place.split() for topic in TOPICS for place in topic.QUESTIONS)
+    paths = {path for method, path in places if method == "GET" and path.count("{") <= 1}
+    paths = {path.replace("{run}", run.name) for path in paths if "run" in path}
+    paths |= {f"/api/{name}" for name in ("series", "groups", "diff", "report.html")}
+    for name in sorted(path.name for path in run.iterdir() if path.is_file()):
+        (run / name).rename(runs.parent / "kept")
+        (run / name).symlink_to(secret) if kind == "link" else os.mkfifo(run / name)
+        for path in sorted(paths):
+            answer = web.get(path, params=where | {"runs": run.name}, headers=TOKEN)
+            assert answer.status_code < 500, (path, name)
+            assert "secret_key" not in answer.text, (path, name)
+        (run / name).unlink()
+        (runs.parent / "kept").rename(run / name)
 
 
 def test_configs_are_listed(web: TestClient) -> None:

@@ -19,6 +19,7 @@ from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments import experiment as folders
 from gymnasium_solver.experiments.experiment import Experiment, Row
 from gymnasium_solver.experiments.groups import experiment_groups
+from gymnasium_solver.paths import is_own_file
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.files import is_locked
 from gymnasium_solver.runs.metrics import describe
@@ -133,7 +134,7 @@ def experiment_report(web: Web, experiment: OneExperiment, file: str) -> Respons
 
 def _report(folder: Path, file: str) -> Response:
     """A page that was written at the end; shown without any rights here."""
-    if file not in REPORTS or not (folder / file).is_file():
+    if file not in REPORTS or not is_own_file(folder / file):
         raise RunError(f"{folder.name} has no {file[:40]!r}; it is written at the end")
     policy = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     headers = {"content-security-policy": policy}

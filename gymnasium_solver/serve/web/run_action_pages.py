@@ -6,6 +6,7 @@ from typing import Annotated
 from starlette.responses import Response
 
 from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.files import read_bytes
 from gymnasium_solver.runs.manage import remove, rename, size_of
 from gymnasium_solver.runs.resolve import run_name
 from gymnasium_solver.runs.run import Run
@@ -34,12 +35,12 @@ def files(web: Web, run: OneRun) -> Answer:
     return {
         "bytes": whole,
         "parts": {printable(name): size for name, size in parts.items() if size},
-        "config": run.config_path.read_text(encoding="utf-8", errors="replace"),
+        "config": read_bytes(run.config_path, "").decode(errors="replace"),
     }
 
 
 def log_file(web: Web, run: OneRun) -> Response:
-    text = run.log_path.read_text(encoding="utf-8", errors="replace")
+    text = read_bytes(run.log_path, "").decode(errors="replace")
     return attachment(text, f"{run.id}.log", "text/plain")
 
 
