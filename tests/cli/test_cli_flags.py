@@ -119,6 +119,7 @@ def test_command_line_equals_yaml_file(tmp_path, capsys):
         (["--set", "nonsense"], "--set takes KEY=VALUE"),
         (["--set", "nonsense=1"], "nonsense: unknown field"),
         (["--env-kwargs", "k"], "--env-kwargs takes KEY=VALUE"),
+        (["--env-kwargs", "k=None"], "write k=null"),
         (["-x"], "unknown flag '-x'"),
         (["--resume"], "--resume needs a value"),
         (["--quiet=yes"], "takes no value"),
