@@ -155,6 +155,14 @@ def test_playing_streams_into_the_page(page: Any, site: Site) -> None:
     expect(slider).to_have_attribute("max", str(LENGTH))
 
 
+def test_an_address_plays_the_worst_of_some_episodes(page: Any, site: Site) -> None:
+    page.goto(f"{site.url}inspect/{site.run.id}?worst=2&seed=21&greedy=0&checkpoint=@last")
+    frame = page.locator("canvas.ep-frame")
+    expect(frame).to_have_count(1, timeout=60_000)
+    expect(page.get_by_role("heading", level=2)).to_contain_text(re.compile("seed 2[12], sampled"))
+    assert "worst" not in page.url
+
+
 def both_are_complete(page: Any) -> None:
     """Two episodes are shown on one clock, and all of their steps have arrived."""
     expect(page.locator("canvas.ep-frame")).to_have_count(2, timeout=20_000)

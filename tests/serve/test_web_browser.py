@@ -155,6 +155,8 @@ def test_what_can_be_done_to_a_run(open_page: Open, runs: Path) -> None:
     use = {"train/sys/cpus": 1.5, "train/sys/memory": 300.0, "train/sys/timing/fps_instant": 9.0}
     run.log_metrics({"env_steps": 21_000, "epoch": 21, "wall_s": 11.0} | use)
     run.update_meta(test=None, solved=None, stop_reason="goal_reached_eval")
+    edit = {"changed": {"ent_coef": 0.0}, "before": {"ent_coef": 0.1}, "source": "gsolve set"}
+    run.log_event("config", env_steps=9000, epoch=9, **edit)
     run.close()
     set_note(run, "# Why\n**wide** net, see https://example.org\n\n- <img src=x>")
     page = open_page(f"runs/{run.id}")
@@ -166,6 +168,8 @@ def test_what_can_be_done_to_a_run(open_page: Open, runs: Path) -> None:
     expect(note.locator("li")).to_have_text("<img src=x>")
     expect(note.get_by_role("link")).to_have_attribute("rel", "noopener noreferrer")
     expect(page.locator("[data-part=usage] .chart")).to_have_count(3)
+    expect(page.locator("[data-part=edits] li")).to_contain_text("at 9,000 ent_coef 0.1 → 0")
+    expect(page.get_by_role("button", name="changed at 9,000")).to_be_visible()
     again = page.get_by_role("link", name="Start with ent_coef 0.01")
     expect(again).to_have_attribute("href", f"/start?config=run:{run.id}&f.ent_coef=0.01")
     page.get_by_role("tab", name="Evaluations").click()

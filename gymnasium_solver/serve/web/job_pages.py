@@ -208,11 +208,13 @@ def as_json(web: Web, job: local.Job) -> Answer:
 
 
 TITLES = {"train": "Train", "eval": "Evaluate", "video": "Record", "experiment": "Experiment"}
-TITLES["sweep"] = "Sweep"
+TITLES |= {"sweep": "Sweep", "set": "Change fields of"}
 
 
 def _target(words: list[str], kind: str) -> Answer:
     """What a job is about, from its command line."""
+    if kind == "set":
+        return {"run": printable(words[1]), "about": printable(words[1])}
     if kind in ("eval", "video"):
         run, _, checkpoint = printable(words[1]).rpartition("/")
         return {"run": run, "about": f"{run} {checkpoint}"}

@@ -31,6 +31,8 @@ EVALUATION = (
     "stage", "at", "env_steps", "epoch", "mean", "std", "stderr", "min", "max", "episodes",
     "length_mean", "success", "greedy", "checkpoint", "changed", "seed",
 )  # fmt: skip
+EDIT = ("env_steps", "changed", "before", "source", "text")
+"""Of a change of fields while the run trained, or at a resume."""
 ABOUT_METRIC = ("label", "description", "better", "group", "unit", "priority")
 
 
@@ -87,7 +89,11 @@ def one_run(web: Web, run: OneRun) -> Answer:
             {name: event[name] for name in EVALUATION if name in event}
             for event in details.evaluations
         ],
-        "changes": [event for event in details.events if event.get("kind") == "hyperparameter"],
+        "changes": [
+            {name: event[name] for name in ("kind", *EDIT) if name in event}
+            for event in details.events
+            if event.get("kind") in ("config", "config_refused")
+        ],
         "metrics": [
             {"name": printable(name), "last": table.last(name)}
             | {key: getattr(describe(name), key) for key in ABOUT_METRIC}

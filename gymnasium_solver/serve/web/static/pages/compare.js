@@ -92,20 +92,24 @@ function useAnswer(ask, key, version = 0, active = true) {
 /** Groups with the curves of one metric; the intervals arrive afterwards, some groups at a time. */
 function useCurves(grouping, metric, axes, version, active = true) {
   const wanted = { ...grouping, x: axes.x, smooth: axes.smooth || undefined };
+  const key = JSON.stringify([wanted, metric]);
+  const complete = useRef("");  // what is drawn with its intervals: new data of a run in training replace it as a whole
   return useAnswer(async (take) => {
     const got = await get("groups", { ...wanted, metrics: [metric], points: 300 });
     const curves = got.curves[metric];
     const due = curves.flatMap((curve, i) => (curve.center && got.groups[i].n >= got.fewest_seeds ? [i] : []));
     const told = { metric, ...got, curves, n_bands: 0, due: due.length };
-    take(told);
+    const isNew = complete.current !== key;
+    if (isNew || !due.length) take(told);
     const starts = [...new Set(due.map((i) => i - (i % BANDS)))];
     for (const first of starts) {
       const { bands } = await get("bands", { ...wanted, metric, first, count: BANDS });
       bands.forEach((band, i) => { if (band) curves[first + i] = { ...curves[first + i], center: { ...curves[first + i].center, ...band } }; });
       told.n_bands += due.filter((i) => i >= first && i < first + BANDS).length;
-      take({ ...told, curves: [...curves] });
+      if (isNew || told.n_bands === due.length) take({ ...told, curves: [...curves] });
     }
-  }, JSON.stringify([wanted, metric]), version, active);
+    complete.current = key;
+  }, key, version, active);
 }
 
 function Comparison({ ids, total, query }) {

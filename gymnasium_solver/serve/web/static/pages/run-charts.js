@@ -1,7 +1,7 @@
 // Charts of one run: the returns, and a panel for every metric.
 import { html, useMemo, useRef, useState } from "../vendor/ui.js";
 import { Chart } from "../lib/chart.js";
-import { short, value } from "../lib/format.js";
+import { configText, short, value } from "../lib/format.js";
 import { ColumnsChoice, Panel, PanelGroup, keyMetrics } from "../lib/panel.js";
 import { Select } from "../lib/parts.js";
 import { setQuery } from "../lib/router.js";
@@ -26,6 +26,9 @@ export function linesOf(series, { key, label, colour, smooth, width, faintRaw = 
   return [...(faintRaw ? [{ key: `${key}/raw`, label, colour, x: series.x, y: series.y, faint: true, width: 1 }] : []), { key, label, colour, x: series.x, y: series.smooth, bad: series.bad, width: width ?? 2 }];
 }
 
+/** "policy_lr 0.003 → 0.0001": a change of fields while the run trained. */
+export const editText = (edit) => Object.entries(edit.changed ?? {}).map(([name, now]) => `${name} ${edit.before && name in edit.before ? `${configText(edit.before[name])} → ` : ""}${configText(now)}`).join(", ");
+
 export function ReturnChart({ run, detail, axes, version, onMark, height = 300 }) {
   const wanted = options(axes, 900);
   const train = useSeries([run.id], TRAIN, wanted, version), val = useSeries([run.id], VAL, wanted, version), std = useSeries([run.id], STD, { ...wanted, smooth: undefined }, version), test = useSeries([run.id], TEST, { ...wanted, smooth: undefined }, version);
@@ -45,8 +48,9 @@ export function ReturnChart({ run, detail, axes, version, onMark, height = 300 }
   }, [train, val, std, test, axes.smooth]);
   const marks = useMemo(() => (axes.x !== "env_steps" ? [] : [
     ...detail.alerts.map((alert) => ({ x: alert.first_env_steps, kind: "alert", name: alert.name, text: `${alert.name}: ${alert.text} Try: ${alert.advice}`, sign: "!" })),
+    ...detail.changes.filter((edit) => edit.kind === "config").map((edit) => ({ x: edit.env_steps, kind: "edit", name: edit.env_steps, text: `changed at ${short(edit.env_steps)}: ${editText(edit)}`, sign: "✎" })),
     ...run.checkpoints.map((c) => ({ x: c.env_steps, kind: "checkpoint", name: c.env_steps, text: c.best ? `best checkpoint, at ${short(c.env_steps)} env steps: inspect it` : c.last ? `last checkpoint, at ${short(c.env_steps)} env steps: inspect it` : "", sign: c.best ? "★" : "•" })),
-  ]), [detail.alerts, run.checkpoints, axes.x]);
+  ]), [detail.alerts, detail.changes, run.checkpoints, axes.x]);
   if (train.loaded && val.loaded && lines.length === 0) return html`<p class="quiet">No metrics are logged yet.</p>`;
   return html`<${Chart} label=${`Returns of ${run.id}`} lines=${lines} marks=${marks} level=${run.threshold} height=${height} logX=${axes.logX} logY=${axes.logY} xLabel=${X_LABEL[axes.x]} onMark=${onMark} />
     <p class="quiet keys-line"><span class="k k0"></span>evaluations (± std) <span class="k k6"></span>training episodes ${test.series[0]?.x.length > 0 && html`<span class="k point"></span>held-out test`} ${run.threshold !== null && html`<span class="k dashed"></span>solved at ${value(run.threshold)}`} <span class="wide-only">· drag to zoom, double click to reset</span></p>`;

@@ -6,7 +6,7 @@ import { Status, Tag, attempt, stopWords, throttled, useKeys } from "../lib/part
 import { go, href, setQuery } from "../lib/router.js";
 import { follow } from "../lib/stream.js";
 import { Markdown } from "../lib/markdown.js";
-import { Axes, MetricPanels, ReturnChart, Usage, axesOf } from "./run-charts.js";
+import { Axes, MetricPanels, ReturnChart, Usage, axesOf, editText } from "./run-charts.js";
 import { Checkpoints, Config, Evaluations, Log, Machine, NewestVideo, Size, Videos } from "./run-parts.js";
 import { Actions, startHref } from "./run-actions.js";
 import { Spread } from "./run-spread.js";
@@ -146,11 +146,12 @@ function Overview({ run, detail, axes, version, log }) {
   return html`<div class="overview">
     <${Alerts} run=${run} detail=${detail} open=${open} />
     <section class="panel return-panel"><header><h2>Return</h2><span class="grow"></span><${Axes} axes=${axes} /></header>
-      <div class="body"><${ReturnChart} run=${run} detail=${detail} axes=${axes} version=${version} onMark=${(mark) => (mark.kind === "alert" ? setOpen(mark.name) : mark.kind === "checkpoint" ? go(`/inspect/${encodeURIComponent(run.id)}`, { checkpoint: mark.name }) : setQuery({ tab: "evaluations" }))} /></div></section>
+      <div class="body"><${ReturnChart} run=${run} detail=${detail} axes=${axes} version=${version} onMark=${(mark) => (mark.kind === "alert" ? setOpen(mark.name) : mark.kind === "edit" ? setQuery({ tab: "config" }) : mark.kind === "checkpoint" ? go(`/inspect/${encodeURIComponent(run.id)}`, { checkpoint: mark.name }) : setQuery({ tab: "evaluations" }))} /></div></section>
     <div class="masonry">
       <section class="panel"><header><h2>Checkpoints</h2></header><div class="body"><${Checkpoints} run=${run} /></div></section>
       <${NewestVideo} detail=${detail} run=${run} />
       <${Usage} run=${run} detail=${detail} axes=${axes} version=${version} />
+      ${detail.changes.length > 0 && html`<section class="panel" data-part="edits"><header><h2>Changed while it trained</h2></header><div class="body"><ul class="plain-list">${detail.changes.map((edit, i) => html`<li key=${i} class=${edit.kind === "config_refused" ? "bad" : ""}><span class="quiet">at ${short(edit.env_steps)}</span> ${edit.kind === "config_refused" ? `refused: ${edit.text}` : editText(edit)} <span class="quiet">${edit.source ?? ""}</span></li>`)}</ul></div></section>`}
       <section class="panel"><header><h2>Changed from the shipped config</h2></header><div class="body"><${Config} detail=${detail} onlyChanged=${true} /></div></section>
       ${detail.alerts.length === 0 && html`<section class="panel"><header><h2>Alerts</h2><span class="quiet">none</span></header><div class="body quiet">No rule found anything wrong.</div></section>`}
       <section class="panel"><header><h2>Console</h2><span class="grow"></span><button class="plain small" onClick=${() => setQuery({ tab: "log" })}>whole log</button></header><div class="body"><pre class="scroll log-tail" tabindex="0" role="region" aria-label="End of the log">${tail || "nothing yet"}</pre></div></section>
