@@ -25,7 +25,7 @@ export class EpisodeView {
     this.charts = options.isGuest ? [] : this.makeCharts();
     root.classList.add("ep");
     const clock = this.makeClock();
-    const top = h("div", { class: "ep-top" }, this.makeStage(), h("div", { class: "ep-side" }, this.actions.element, this.obs.element), options.isGuest ? null : this.notable.element);
+    const top = h("div", { class: "ep-top" }, this.makeStage(), h("div", { class: "ep-side" }, this.actions.element, this.obs.element, options.isGuest ? null : this.notable.element));
     const below = h("div", { class: "ep-charts" }, ...this.charts.map((chart) => chart.element));
     root.replaceChildren(...(options.isGuest ? [top] : [clock, top, below]), h("div", { class: "ep-more" }, this.makeTable(), ...this.makeAbout()));
     this.showSpeed();

@@ -98,7 +98,7 @@ function useCurves(grouping, metric, axes, version, active = true) {
     const got = await get("groups", { ...wanted, metrics: [metric], points: 300 });
     const curves = got.curves[metric];
     const due = curves.flatMap((curve, i) => (curve.center && got.groups[i].n >= got.fewest_seeds ? [i] : []));
-    const told = { metric, ...got, curves, n_bands: 0, due: due.length };
+    const told = { metric, by: grouping.by, ...got, curves, n_bands: 0, due: due.length };
     const isNew = complete.current !== key;
     if (isNew || !due.length) take(told);
     const starts = [...new Set(due.map((i) => i - (i % BANDS)))];
@@ -225,7 +225,7 @@ function Curves({ env, data, about, groups: every, axes, seeds, hidden, setHidde
   return html`<section class="panel block"><header><h2>${env}</h2><span title=${`${data.metric}: ${about?.description ?? ""}`}>${about?.label || data.metric}</span><span class="grow"></span>${data.n_bands < data.due && html`<span class="quiet" role="status">intervals: ${data.n_bands} of ${data.due} groups</span>`}<span class="quiet">Save as</span>
       <span class="seg"><button class="small" onClick=${() => attempt(() => savePng(plot.current, lines, facts))}>PNG</button><button class="small" onClick=${() => saveSvg(plot.current, lines, facts)}>SVG</button><button class="small" onClick=${csv}>CSV</button></span></header>
     <div class="body">${lines.length ? html`<${Chart} label=${`${data.metric} in ${env}`} lines=${lines} level=${level} height=${340} logX=${axes.logX} logY=${axes.logY} xLabel=${X_LABEL[axes.x]} onPlot=${(u) => { plot.current = u; }} />` : html`<p class="empty">No run has logged ${data.metric}.</p>`}
-      <${Legend} items=${groups.map((g) => ({ key: g.label, label: `${g.short}  n = ${g.n}`, title: g.label, colour: g.i }))} hidden=${hidden} onToggle=${toggle} />
+      <${Legend} items=${groups.map((g) => ({ key: g.label, label: data.by === "run" ? g.short : `${g.short}  n = ${g.n}`, title: g.label, colour: g.i }))} hidden=${hidden} onToggle=${toggle} />
       ${bad.length > 0 && html`<p class="bad">NaN or infinite: ${bad.slice(0, 5).join("; ")}${bad.length > 5 ? ` and ${bad.length - 5} more` : ""}.</p>`}
       <p class="quiet about">Thick lines: interquartile mean over seeds; bands: 95 % interval over seeds${few ? `, from ${data.fewest_seeds} seeds on` : ""}. Thin lines: single seeds${axes.smooth ? "; raw values where the line is smoothed" : ""}.${earlyNote(groups, data.curves)}</p></div></section>`;
 }

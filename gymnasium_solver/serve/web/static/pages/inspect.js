@@ -391,7 +391,7 @@ function Difference({ run, a, b, views }) {
   const text = !found.same_start && found.upTo > 0 ? "The episodes begin differently: another environment or seed."
     : found.step !== null ? `First difference at step ${found.step}: another ${found.what}.`
       : found.isOver ? "No difference as far as both go." : `No difference up to step ${found.upTo}; still playing.`;
-  return html`<p class="in-difference" role="status" data-step=${step}>${found.branch ? `${found.branch.text} ` : ""}${found.step === null && found.branch?.isOther ? "" : text}
+  return html`<p class="in-difference" role="status" data-step=${step}>${found.branch ? `${found.branch.text} ` : ""}${found.branch?.isOther && (found.step === null || found.step === found.branch.step) ? "" : text}
     ${step !== null && html` <button type="button" onClick=${() => views.current.a?.seek(step)}>Go there</button>`}</p>`;
 }
 
