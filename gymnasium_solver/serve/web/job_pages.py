@@ -143,7 +143,7 @@ def jobs(web: Web) -> Answer:
     """What runs in the background, and the newest of what has ended: evaluations, recordings,
     experiments, sweeps, and the trainings that are under way or were started here."""
     folder, names = web.root / JOBS, _newest(web.root)
-    training = [web.root / run.id for run in web.store.runs(1.0) if run.status == "running"]
+    training = [web.root / run.id for run in web.store.runs(5.0) if run.status == "running"]
     own = [path for path in web.started[-MOST_JOBS:] if path.parent == web.root.absolute()]
     places = dict.fromkeys([*(folder / name for name in names[:MOST_JOBS]), *training, *own])
     found = [job for place in places if (job := _job_in(place)) is not None]

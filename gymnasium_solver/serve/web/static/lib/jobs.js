@@ -19,7 +19,7 @@ const BUSY_MS = 1500, IDLE_MS = 15_000;
 const watched = new Map(); // id -> job, as long as it runs
 let timer = 0;
 
-/** Look at the jobs now, and again soon while one runs. A hidden page looks less often. */
+/** Look at the jobs now, and again soon while one runs; a hidden page less often, or not at all. */
 export async function followJobs() {
   clearTimeout(timer);
   try {
@@ -33,7 +33,8 @@ export async function followJobs() {
     jobs.value = now;
   } catch { /* no connection: the bar says so */ }
   clearTimeout(timer);
-  timer = setTimeout(followJobs, (watched.size && !document.hidden) || drawerOpen.value ? BUSY_MS : IDLE_MS);
+  if (document.hidden && !watched.size) return; // nothing can end that anyone waits for
+  timer = setTimeout(followJobs, !document.hidden && (watched.size || drawerOpen.value) ? BUSY_MS : IDLE_MS);
 }
 let isFollowing = false;
 effect(() => { if (session.value && !isFollowing) { isFollowing = true; followJobs(); } });
@@ -76,11 +77,11 @@ export function JobsDrawer() {
   const [shown, setShown] = useState(null);
   if (!drawerOpen.value) return null;
   const close = () => { drawerOpen.value = false; };
-  return html`<aside class="drawer" role="dialog" aria-label="Jobs" onKeyDown=${(event) => { if (event.key === "Escape" && !shown) close(); }}>
-    <header class="row"><h2>Jobs</h2><span class="grow"></span><${Notices} /><button class="plain" aria-label="Close the jobs" autofocus onClick=${close}>✕</button></header>
+  return html`<div class="drawer" role="dialog" aria-label="Jobs" onKeyDown=${(event) => { if (event.key === "Escape" && !shown) close(); }}>
+    <div class="row"><h2>Jobs</h2><span class="grow"></span><${Notices} /><button class="plain" aria-label="Close the jobs" autofocus onClick=${close}>✕</button></div>
     ${jobs.value.length === 0 ? html`<p class="quiet">Trainings, evaluations and recordings that are started here run as processes of their own; they are listed here.</p>`
       : html`<ul class="plain-list">${jobs.value.map((job) => html`<${Job} key=${job.id} job=${job} show=${() => setShown(job)} />`)}</ul>`}
-    ${shown && html`<${Dialog} title=${shown.title} onClose=${() => setShown(null)}><${JobConsole} id=${shown.id} onEnd=${followJobs} /><//>`}</aside>`;
+    ${shown && html`<${Dialog} title=${shown.title} onClose=${() => setShown(null)}><${JobConsole} id=${shown.id} onEnd=${followJobs} /><//>`}</div>`;
 }
 
 function Job({ job, show }) {
