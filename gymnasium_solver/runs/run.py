@@ -22,11 +22,12 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
+from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
 from gymnasium_solver.errors import RunError, WriteError
-from gymnasium_solver.paths import is_file, user_path
+from gymnasium_solver.paths import is_file, regular_handle, user_path
 from gymnasium_solver.runs import files, machine
 from gymnasium_solver.runs.checkpoint import CheckpointInfo, list_checkpoints, rewind
 from gymnasium_solver.runs.jsonl import Appender, json_line, read_jsonl
@@ -179,9 +180,10 @@ class Run:
         its own: a training process may be writing the events. False if it cannot be written, as in
         the folder of somebody else."""
         line = json_line({"kind": "eval", "stage": "eval", "at": utc_now()} | fields)
+        how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
-            with self.evaluations_path.open("ab", buffering=0) as file:  # one write, whole
-                file.write(line)
+            with FileIO(regular_handle(self.evaluations_path, how), "ab") as file:
+                file.write(line)  # one write, whole
         except OSError:
             return False
         return True

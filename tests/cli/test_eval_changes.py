@@ -1,6 +1,7 @@
 """`gsolve eval` in a changed environment."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,7 +37,9 @@ def read(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_changes_are_in_force_and_told(run: gs.Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_changes_are_in_force_and_told(
+    run: gs.Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     plain = read(capsys, "@last", "--greedy", "--episodes", "8", "--seed", "3")
     assert (plain["changed"], plain["kept"]) == ({}, True)
     before = run.config_path.read_bytes()
@@ -62,6 +65,15 @@ def test_changes_are_in_force_and_told(run: gs.Run, capsys: pytest.CaptureFixtur
     assert read(capsys, "@last", *args, "--no-keep")["kept"] is False
     assert len(query.get_details(run).later) == n
     assert len(details.tests) == len(query.get_details(run).tests)
+    # Nothing is written through a link.
+    kept, other = run.evaluations_path.read_bytes(), tmp_path / "other"
+    other.write_text("")
+    run.evaluations_path.unlink()
+    run.evaluations_path.symlink_to(other)
+    assert run.record_evaluation(mean=1.0, env_steps=1) is False
+    assert other.read_text() == ""
+    run.evaluations_path.unlink()
+    run.evaluations_path.write_bytes(kept)
 
 
 @pytest.mark.parametrize(
