@@ -179,9 +179,10 @@ class Experiment:
             pool.run(on_change=on_change)
         return pool.tasks
 
-    def check_trust(self, trust: bool) -> None:
-        """TrustError if the experiment was not made here and its configs name code to import."""
-        configs = [read_file(path)[0] for path in self.config_files()]
+    def check_trust(self, trust: bool, *more: Mapping[str, Any]) -> None:
+        """TrustError if the experiment was not made here and its configs name code to import.
+        `more`: fields that configs will be made of."""
+        configs = [*(read_file(path)[0] for path in self.config_files()), *more]
         code = sorted({name for config in configs for name in code_named(config)})
         made_by = {"id": self.id, "signature": self.signature}
         if code and not trust and not is_made_here(made_by, code):

@@ -12,8 +12,8 @@ import pytest
 
 from gymnasium_solver.algos import algo_ids
 from gymnasium_solver.envs.random_steps import Rollout
-from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.experiments import auto
+from gymnasium_solver.errors import ConfigError, RunError, TrustError
+from gymnasium_solver.experiments import auto, experiment
 from gymnasium_solver.experiments.auto import solve as solving
 from gymnasium_solver.experiments.auto.choose import choose, is_sparse, presets
 from gymnasium_solver.experiments.auto.probe import Probe, from_dict, hidden_share, probe
@@ -270,6 +270,17 @@ def test_a_training_that_learns_nothing_is_replaced_once(
     assert last.seed == first.seed + 2
     assert Run(solve.experiment.folder(last)).meta()["status"] == "finished"
     assert sum(run.env_steps for run in solve.runs) + solve.probe.steps <= 20_000 + 512
+
+
+def test_a_strangers_folder_that_names_code_needs_trust(tmp_path: Path) -> None:
+    """Also where the configs so far are harmless: another one is made of what auto.json holds."""
+    config = build_config({"env_id": "CartPole-v1", "algo_id": "ppo"})
+    made = Solve.__new__(Solve)
+    made.experiment = experiment.create([("ppo", config)], [1], tmp_path)
+    for given, candidate in (({"env_id": "strange:X-v0"}, {}), ({}, {"plugins": ["strange"]})):
+        made.state = {"given": given, "candidates": {"ppo": candidate}}
+        with pytest.raises(TrustError, match="strange"):
+            made.run()
 
 
 def test_all_algorithms_of_the_portfolio_are_known() -> None:

@@ -203,7 +203,7 @@ class Solve:
     ) -> dict[str, Any]:
         """Do what is left to do, and return the verdict. An exception, such as Ctrl-C, stops the
         running trainings, which save; `run` continues them."""
-        self.experiment.check_trust(trust)
+        self.experiment.check_trust(trust, self.state["given"], self.state["candidates"])
         self._tell, self._began_s = tell or (lambda stage, text: None), time.monotonic()
         with locked(self.path):
             self._show()
