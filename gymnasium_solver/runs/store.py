@@ -302,6 +302,11 @@ class RunStore:
     def number(self, run_id: str) -> int:
         return self._entries[run_id].number
 
+    def known_config(self, run_id: str) -> dict[str, Any] | None:
+        """The config of a run if it has been read; None otherwise."""
+        entry = self._entries.get(run_id)
+        return None if entry is None else entry.config or None
+
     def config(self, run: RunSummary) -> dict[str, Any]:
         """The config of a run, {} if it cannot be read, so that one run never hides the others. The
         first call reads those of all runs."""

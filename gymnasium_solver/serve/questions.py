@@ -50,6 +50,7 @@ Fields = dict[str, Any]
 Value = TypeVar("Value")
 MOST_TABLE_BYTES = 200_000_000
 MOST_COMPARISONS = 32
+MOST_CONFIGS = 2_000
 NO_FIELDS: Fields = {}
 
 
@@ -64,6 +65,8 @@ class Desk:
         self.root = root
         self.store = RunStore(root)
         self.tables = Tables()
+        self.configs: Kept[dict[str, Any]] = Kept(MOST_CONFIGS)
+        """Configs of runs by path and stamp of the file."""
         self._comparisons: Kept[dict[str, Any]] = Kept(MOST_COMPARISONS)
 
     def run(self, ref: Any, folder: Path | None = None) -> Run:
@@ -99,7 +102,13 @@ class Desk:
         known = self.store.summary(run.id) if run.path.parent == self.store.root else None
         if known is None:
             return member_of(str(run.path), self.root)
-        return Member(known, self.store.config(known), query.get_meta(run))
+        config = self.store.known_config(run.id) or self.config_of(run)
+        return Member(known, config, query.get_meta(run))
+
+    def config_of(self, run: Run) -> dict[str, Any]:
+        """The config of a run; parsing takes long, so it is kept while the file is the same."""
+        key = (str(run.path), *(stamp(str(run.config_path)) or ()))
+        return self.configs.get(key, lambda: query.get_config(run))
 
     def compared(self, groups: Sequence[Group], margin: str = MARGIN) -> dict[str, Any]:
         """The comparison as `gsolve compare --json` prints it, kept while the runs do not change.

@@ -22,6 +22,7 @@ from gymnasium_solver.backends import local
 from gymnasium_solver.errors import RunError, TrustError
 from gymnasium_solver.experiments.experiment import Experiment
 from gymnasium_solver.serve.questions import (
+    MOST_CONFIGS,
     Answer,
     BadRequest,
     Desk,
@@ -37,7 +38,6 @@ from gymnasium_solver.serve.web.security import Settings
 from gymnasium_solver.serve.web.stream import RunList
 
 LARGEST_BODY = 1_000_000
-MOST_CONFIGS = 2_000
 MOST_SWEEPS = 64
 
 
@@ -52,8 +52,6 @@ class Web(Desk):
         super().__init__(settings.root)
         self.settings = settings
         self.list = RunList(self.store)
-        self.configs: Kept[dict[str, Any]] = Kept(MOST_CONFIGS)
-        """Configs of runs by id and stamp of the file: parsing YAML takes long."""
         self.identities: dict[str, tuple[dict[str, Any], str]] = {}
         """The config of a run, and what it is without the seed, by its id."""
         self.experiments: Kept[Experiment] = Kept(MOST_CONFIGS)

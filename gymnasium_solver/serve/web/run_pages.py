@@ -18,7 +18,6 @@ from gymnasium_solver.runs.manage import read_labels
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.resolve import run_name
 from gymnasium_solver.runs.run import Run, is_alive_here
-from gymnasium_solver.runs.store import stamp
 from gymnasium_solver.runs.words import next_steps, result_rows, train_command
 from gymnasium_solver.serve.questions import Answer, OneRun, SomeRuns
 from gymnasium_solver.serve.web.handling import Web, answer
@@ -66,8 +65,7 @@ def one_run(web: Web, run: OneRun) -> Answer:
     table = web.tables.of(run)
     config = None
     with suppress(RunError):
-        key = (run.id, *(stamp(str(run.config_path)) or ()))
-        config = web.configs.get(key, lambda: query.get_config(run))
+        config = web.config_of(run)
     return {
         "summary": summary.to_dict() | {"path": None},
         "is_alive": is_alive_here(meta),

@@ -20,6 +20,7 @@ const VAL = "val/roll/ep_rew/mean";
 const FIXED = ["config", "run", "tag", "hand"];
 const MOST = 200;  // runs in one comparison, as the server has it
 const FEW = 40;  // up to so many runs the key metrics are drawn without being asked for
+const ALL = "*";  // the filter that every run matches
 const BANDS = 8;  // groups per request for intervals
 
 export default function Compare({ query }) {
@@ -43,7 +44,7 @@ function useFiltered(text) {
 
 /** The newest runs that match the filter in the address. */
 function Filtered({ filter, query }) {
-  const { chosen, error } = useFiltered(filter);
+  const { chosen, error } = useFiltered(filter === ALL ? "" : filter);
   const ids = useMemo(() => (chosen ?? []).slice(0, MOST).map((run) => run.id), [chosen?.map((run) => run.id).join()]);
   if (error) return html`<section class="empty" role="alert"><h1>Compare</h1><p>${error}</p><p><a href=${href("compare", { q: filter })}>Change the filter</a></p></section>`;
   if (!chosen) return html`<p class="boot">Loading…</p>`;
@@ -58,7 +59,7 @@ function Pick({ query }) {
   const chosen = found ?? [];
   const open = (event) => {
     event.preventDefault();
-    if (chosen.length > FEW) go("compare", { filter: text.trim() || "env!=" });
+    if (chosen.length > FEW) go("compare", { filter: text.trim() || ALL });
     else if (chosen.length) go("compare", { runs: chosen.map((run) => run.id) });
   };
   const envs = {};
