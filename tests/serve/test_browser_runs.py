@@ -39,6 +39,16 @@ def test_the_list_says_what_differs_and_the_filter_what_it_does(
     expect(busy).to_contain_text("4000000001")  # the whole seed
     expect(rows.last.locator("svg.spark polyline")).to_be_visible()
     assert page.locator("th", has_text="experiment").count() == 0  # the same everywhere
+    shown = page.evaluate(
+        """async () => {
+          const [format, store] = await Promise.all(["format", "runs-store"].map((name) =>
+            import(new URL(`static/lib/${name}.js`, document.baseURI))));
+          return [...[9.97, 59.7, 119.6, 3599.7].map(format.seconds), format.spread(0.0229, 0.0555),
+            store.shortId("Acrobot-v1-ppo-00-s2-20261117-081349-3f7a")];
+        }"""
+    )
+    times = ["10 s", "1 min 00 s", "2 min 00 s", "1 h 00 min"]
+    assert shown == [*times, "0.0229", "00-s2-20261117-081349-3f7a"]
     search = page.get_by_label("Filter the runs")
     # Esc empties the box together with the filter, and only then leaves it.
     search.fill("seed=1")
