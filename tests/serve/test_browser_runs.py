@@ -27,8 +27,8 @@ def test_the_list_says_what_differs_and_the_filter_what_it_does(
 ) -> None:
     change_tags(Run(runs / "cart-0.001-0"), ["paper"])
     running = made_run(runs, "long-test", seed=4_000_000_001, rows=4)
-    running.update_meta(status="running", pid=os.getpid(), pid_started=None, test=None,
-                        solved=False, env_steps=4000, max_env_steps=4000)  # fmt: skip
+    running.update_meta(status="running", pid=os.getpid(), pid_started=None, stop_reason=None,
+                        test=None, solved=False, env_steps=4000, max_env_steps=4000)  # fmt: skip
     running.tell_activity("testing", 12, 30)
     page = open_page()
     rows = page.locator(ROWS)
@@ -70,6 +70,10 @@ def test_the_list_says_what_differs_and_the_filter_what_it_does(
     page.get_by_role("button", name="paper").click()
     expect(rows).to_have_count(1)
     assert "tag%3Dpaper" in page.url
+    page.goto(page.url.partition("?")[0] + "runs/long-test")
+    expect(page.locator(".facts").first).to_contain_text("testing 12 of 30")
+    running.tell_activity("testing", 13, 30)
+    expect(page.locator(".facts").first).to_contain_text("testing 13 of 30")
 
 
 def test_groups_selection_views_and_the_palette(open_page: Open, runs: Path) -> None:

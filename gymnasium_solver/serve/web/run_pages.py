@@ -172,7 +172,7 @@ def stream(
         for run in watch
         for path, event in (
             (run.metrics_path, "metrics"), (run.events_path, "events"), (run.meta_path, "meta"),
-            (run.evaluations_path, "events"),
+            (run.evaluations_path, "events"), (run.activity_path, "meta"),
         )
     ]  # fmt: skip
     if log:

@@ -1,5 +1,5 @@
-// Ask again every now and then, while the page is shown.
-import { useEffect, useRef } from "../vendor/ui.js";
+// Ask again every now and then, while the page is shown; and a clock that goes on.
+import { useEffect, useRef, useState } from "../vendor/ui.js";
 
 export function useRepeated(action, wait) {
   const current = useRef(action);
@@ -13,4 +13,15 @@ export function useRepeated(action, wait) {
     timer = setTimeout(turn, wait);
     return () => clearTimeout(timer);
   }, [wait]);
+}
+
+/** The time now, which goes on every second while something trains. */
+export function useClock(isRunning) {
+  const [now, setNow] = useState(Date.now);
+  useEffect(() => {
+    if (!isRunning) return undefined;
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, [isRunning]);
+  return isRunning ? now : Date.now();
 }

@@ -4,6 +4,8 @@ import { canWrite, get, post } from "../lib/api.js";
 import { ago, count, seconds, short, value } from "../lib/format.js";
 import { Status, Tag, attempt, stopWords, throttled, useKeys } from "../lib/parts.js";
 import { go, href, setQuery } from "../lib/router.js";
+import { useClock } from "../lib/repeated.js";
+import { elapsed, phase } from "../lib/runs-store.js";
 import { follow } from "../lib/stream.js";
 import { Markdown } from "../lib/markdown.js";
 import { Axes, MetricPanels, ReturnChart, Usage, axesOf, editText } from "./run-charts.js";
@@ -112,7 +114,7 @@ const reached = (run) => (run.threshold === null ? "" : run.test ? (run.solved ?
   : run.best && run.best.score >= run.threshold ? "reached at a validation; not tested yet" : "not tested yet");
 
 /** [what, value, more] of the numbers that are shown first. */
-function factsOf(run, detail) {
+function factsOf(run, detail, now) {
   const share = run.max_env_steps ? run.env_steps / run.max_env_steps : null;
   const fps = run.wall_s ? run.env_steps / run.wall_s : null;
   const left = run.status === "running" && share && share > 0 && share < 1 ? (run.wall_s * (1 - share)) / share : null;
@@ -122,13 +124,14 @@ function factsOf(run, detail) {
     ["solved at", run.threshold === null ? "no threshold" : value(run.threshold), reached(run)],
     ["best validation", run.best ? value(run.best.score) : "–", run.best ? `at ${short(run.best.env_steps)} env steps` : ""],
     ["env steps", short(run.env_steps), run.max_env_steps ? `of ${short(run.max_env_steps)} (${Math.round(100 * share)} %)` : ""],
-    ["time", seconds(run.wall_s), left ? `about ${seconds(left)} left` : fps ? `${short(fps)} steps/s` : ""],
-    run.stop_reason ? ["ended", stopWords(run), why] : ["status", run.status, run.status === "running" ? `epoch ${count(run.epoch)}` : ""],
+    ["time", seconds(elapsed(run, now)), left ? `about ${seconds(left)} left` : fps ? `${short(fps)} steps/s` : ""],
+    run.stop_reason ? ["ended", stopWords(run), why] : ["status", phase(run) || run.status, run.status === "running" ? `epoch ${count(run.epoch)}` : ""],
   ];
 }
 
 function Facts({ run, detail }) {
-  return html`<dl class="facts">${factsOf(run, detail).map(([what, text, more]) => html`<div key=${what}><dt>${what}</dt><dd>${text}</dd><dd class="more" title=${more}>${more}</dd></div>`)}</dl>
+  const now = useClock(run.status === "running");
+  return html`<dl class="facts">${factsOf(run, detail, now).map(([what, text, more]) => html`<div key=${what}><dt>${what}</dt><dd>${text}</dd><dd class="more" title=${more}>${more}</dd></div>`)}</dl>
     ${detail.why && html`<p class="hint">${detail.why}</p>`}`;
 }
 

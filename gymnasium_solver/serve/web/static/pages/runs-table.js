@@ -1,5 +1,6 @@
 // The table of thousands of runs, of which only the visible rows exist.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
+import { useClock } from "../lib/repeated.js";
 import { go, setQuery } from "../lib/router.js";
 import { name } from "../lib/runs-store.js";
 import { flip, isSelected } from "../lib/selection.js";
@@ -83,15 +84,4 @@ function useView(box, active) {
     else if (top + 2 * ROW > element.scrollTop + element.clientHeight) element.scrollTop = top + 2 * ROW - element.clientHeight;
   }, [active]);
   return view;
-}
-
-/** The time now, which goes on every second while something trains. */
-function useClock(isRunning) {
-  const [now, setNow] = useState(Date.now);
-  useEffect(() => {
-    if (!isRunning) return undefined;
-    const timer = setInterval(() => setNow(Date.now()), 1000);
-    return () => clearInterval(timer);
-  }, [isRunning]);
-  return isRunning ? now : Date.now();
 }
