@@ -12,7 +12,8 @@ from gymnasium_solver.cli.flags import Args, UsageError, root_of
 from gymnasium_solver.cli.train import saves_at_sigterm
 
 if TYPE_CHECKING:
-    from gymnasium_solver.experiments.auto.solve import Budget, Solve
+    from gymnasium_solver.experiments.auto.budget import Budget
+    from gymnasium_solver.experiments.auto.solve import Solve
 
 DEFAULT_STEPS = 300_000
 STYLES = {"verdict": "bold", "problem": out.ORANGE, "check": out.ORANGE}
@@ -112,7 +113,7 @@ def resumed(args: Args) -> "Solve":
 
 
 def budget_of(args: Args) -> "Budget":
-    from gymnasium_solver.experiments.auto.solve import Budget
+    from gymnasium_solver.experiments.auto.budget import Budget
 
     if args.budget is None:
         return Budget(env_steps=args.max_env_steps or DEFAULT_STEPS)

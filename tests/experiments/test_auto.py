@@ -14,10 +14,12 @@ from gymnasium_solver.algos import algo_ids
 from gymnasium_solver.envs.random_steps import Rollout
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments import auto, experiment
+from gymnasium_solver.experiments.auto import budget as budgets
 from gymnasium_solver.experiments.auto import solve as solving
+from gymnasium_solver.experiments.auto.budget import Budget
 from gymnasium_solver.experiments.auto.choose import choose, is_sparse, presets
 from gymnasium_solver.experiments.auto.probe import Probe, from_dict, hidden_share, probe
-from gymnasium_solver.experiments.auto.solve import Budget, Solve, create, load
+from gymnasium_solver.experiments.auto.solve import Solve, create, load
 from gymnasium_solver.experiments.auto.verdict import is_above_random, judged
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.query import RunSummary
@@ -201,8 +203,8 @@ def test_a_budget_is_one_of_two() -> None:
 
 @pytest.fixture
 def short_races(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(solving, "FEWEST_RACE_STEPS", 100)
-    monkeypatch.setattr(solving, "FEWEST_RACE_EPISODES", 1)
+    monkeypatch.setattr(budgets, "FEWEST_RACE_STEPS", 100)
+    monkeypatch.setattr(budgets, "FEWEST_RACE_EPISODES", 1)
 
 
 PLACE = {"env_id": "Probe/ObsActionReward-v0", "seed": 3}

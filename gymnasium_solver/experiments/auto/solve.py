@@ -16,10 +16,7 @@ measurements and every decision. A killed one continues from it. In order:
 5. verdict: the held-out test of the run with the best validation.
 """
 
-import json
 import math
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,15 +25,26 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gymnasium_solver.backends import local
 from gymnasium_solver.config.code import accept
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.load import dump_config
-from gymnasium_solver.config.schema import Config
-from gymnasium_solver.errors import ConfigError, RunError
+from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import experiment as experiments
 from gymnasium_solver.experiments import pool as pools
-from gymnasium_solver.experiments.auto.choose import Candidate, choose, families
+from gymnasium_solver.experiments.auto.budget import (
+    RACE,
+    SEEDS,
+    TEST,
+    Budget,
+    affordable_steps,
+    affords,
+    evaluation_gap,
+    has_gpu,
+    kind_of,
+    races,
+    run_config,
+)
+from gymnasium_solver.experiments.auto.choose import Candidate, choose
 from gymnasium_solver.experiments.auto.probe import Probe, from_dict, probe
 from gymnasium_solver.experiments.auto.verdict import is_above_random, judged
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
@@ -50,34 +58,11 @@ from gymnasium_solver.training.seeds import draw_seed
 
 FILE, WINNER = "auto.json", "winner.yaml"
 RETURNS = "train/roll/ep_rew/mean"
-RACE = 0.09  # of the budget, for each preset
-SEEDS = 2
-FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES = 3_000, 5  # of a run of the race
 OVERTIME = 1.25
-TEST = 0.05  # of a budget in minutes, for the test at the end
-PACE_S = 4.0  # of training a preset, to know what it can afford
 EARLY, LATE = 0.1, 0.4  # of the training, when it is looked at
 CLOSE = 0.1  # of the scale of scores: then the cheaper preset wins
-EVALUATIONS = 20
 STALLED = "reward_stalled"
 Tell = Callable[[str, str], None]
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Env steps or minutes, for everything together."""
-
-    env_steps: int | None = None
-    minutes: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.env_steps is None) == (self.minutes is None):
-            raise ConfigError("solve needs one budget: env steps or minutes")
-
-    def __str__(self) -> str:
-        if self.minutes is not None:
-            return f"{self.minutes:g} minutes"
-        return f"{self.env_steps:,} env steps"
 
 
 @dataclass
@@ -110,15 +95,15 @@ def create(
     measured = probe(env_id, env_kwargs)
     first = draw_seed() % 1_000_000 if seed is None else seed
     given = {"env_id": env_id, "env_kwargs": dict(env_kwargs or {}), **(fields or {})}
-    affordable = _affordable(measured, given, budget)
-    choice = choose(measured, affordable, has_gpu=_has_gpu(given))
-    steps = budget.env_steps or _affords(choice.first, affordable)
-    candidates = [choice.first, choice.contrast] if _races(measured, steps) else [choice.first]
+    affordable = affordable_steps(measured, given, budget)
+    choice = choose(measured, affordable, has_gpu=has_gpu(given))
+    steps = budget.env_steps or affords(choice.first, affordable)
+    candidates = [choice.first, choice.contrast] if races(measured, steps) else [choice.first]
     share = RACE / SEEDS if len(candidates) > 1 else 1.0
-    configs = [(c.name, _config(c, given, measured, budget, share, steps)) for c in candidates]
+    configs = [(c.name, run_config(c, given, budget, share, steps)) for c in candidates]
     seeds = [first, first + 1] if len(candidates) > 1 else [first]
     stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    name = name or f"{_name(env_id)}-solve-{stamp}"
+    name = name or f"{experiments.slug(env_id)}-solve-{stamp}"
     made = experiments.create(configs, seeds, root, name=name, command=command)
     lines = [("probe", probe_text(measured)), *(("choice", text) for text in choice.reasons)]
     lines += [("problem", text) for text in measured.problems]
@@ -370,7 +355,7 @@ class Solve:
     def _fields_of(self, config: Mapping[str, Any], steps: int) -> dict[str, Any]:
         epoch = int(config["n_envs"]) * int(config["n_steps"])
         return {
-            "eval_freq_epochs": max(1, steps // (EVALUATIONS * epoch)),
+            "eval_freq_epochs": evaluation_gap(epoch, steps),
             "test_episodes": "auto",
             "early_stop_on_eval_threshold": True,
         }
@@ -438,10 +423,10 @@ class Solve:
             steps = max(1, (self.budget.env_steps or 0) - self._steps_spent())
             budget, share = Budget(env_steps=steps), 1.0
             if self.budget.minutes is not None:
-                steps = int(self.state["affordable"][_kind(fields)])
+                steps = int(self.state["affordable"][kind_of(fields)])
                 budget, share = Budget(minutes=self._minutes_left()), 1.0
             candidate = Candidate(plan["name"], fields)
-            config = _config(candidate, self.state["given"], self.probe, budget, share, steps)
+            config = run_config(candidate, self.state["given"], budget, share, steps)
             seed = self.experiment.members[0].seed + SEEDS
             self.experiment = experiments.extend(
                 self.experiment, f"{plan['name']} again", config, seed
@@ -467,99 +452,6 @@ class Solve:
         for advice in found["next"]:
             self._say("next", advice)
         return found
-
-
-# -- configs -------------------------------------------------------------------------------------
-
-
-def _config(
-    candidate: Candidate,
-    given: Mapping[str, Any],
-    measured: Probe,
-    budget: Budget,
-    share: float,
-    steps: int,
-) -> Config:
-    """The config of a run that may use this share of the budget; `steps`: of all of it."""
-    fields = {**candidate.fields, **given}
-    fields["variant"], fields["project_id"] = candidate.name, _name(str(given["env_id"]))
-    fields["max_env_steps"] = max(1, int(share * steps))
-    if budget.minutes is not None:
-        fields["max_env_steps"] *= 2
-        fields["max_minutes"] = round(share * SEEDS * budget.minutes, 3) if share < 1 else (
-            round((1.0 - TEST) * budget.minutes, 3)
-        )  # fmt: skip
-    if fields["algo_id"] == "dqn":
-        fields["epsilon"] = {"start": 1.0, "end": 0.05, "to": max(2000, int(0.03 * steps))}
-    if share < 1:
-        fields |= {
-            "eval_freq_epochs": None, "test_episodes": 1, "early_stop_on_eval_threshold": False,
-        }  # fmt: skip
-        return build_config(fields)
-    config = build_config(fields)
-    epoch = config.n_envs * config.n_steps
-    return config.replace(eval_freq_epochs=max(1, steps // (EVALUATIONS * epoch)))
-
-
-def _kind(fields: Mapping[str, Any]) -> str:
-    return "on" if fields["algo_id"] in ("ppo", "a2c", "pqn") else "off"
-
-
-def _affordable(measured: Probe, given: Mapping[str, Any], budget: Budget) -> dict[str, float]:
-    """Env steps that an on-policy and an off-policy preset make in a budget of minutes."""
-    if budget.minutes is None:
-        return {}
-    seconds = min(PACE_S, 0.01 * 60.0 * budget.minutes)
-    found: dict[str, float] = {}
-    for kind, candidate in families(measured, _has_gpu(given)).items():
-        fields = {**candidate.fields, **given, "n_steps": 64, "max_env_steps": 10**9}
-        fields |= {"max_minutes": seconds / 60.0, "eval_freq_epochs": None, "test_episodes": 1}
-        if kind == "off":
-            fields["learning_starts"] = fields["batch_size"]
-        pace = _pace(build_config(fields))
-        found[kind] = 60.0 * budget.minutes * (pace or 1e6 / measured.step_us)
-    return found
-
-
-def _pace(config: Config) -> float | None:
-    """Env steps per second of training a config, in the second half of a short run in a process of
-    its own; None if it fails."""
-    with tempfile.TemporaryDirectory() as folder:
-        path, run = Path(folder) / "config.yaml", Path(folder) / "run"
-        path.write_text(dump_config(config))
-        place = ("--run-dir", str(run), "--runs-dir", folder, "--quiet", "--no-keys")
-        done = subprocess.run(
-            local.gsolve("train", str(path), "--seed", "1", *place),
-            capture_output=True, check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            return None
-        points = [(row["wall_s"], row["env_steps"]) for row in _rows(run)]
-        late = points[len(points) // 2 :] if len(points) > 1 else [(0.0, 0), *points]
-        (wall, steps), (wall_end, steps_end) = late[0], late[-1]
-        return (steps_end - steps) / max(wall_end - wall, 1e-9) if len(late) > 1 else None
-
-
-def _rows(run: Path) -> list[dict[str, Any]]:
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
-
-
-def _affords(candidate: Candidate, affordable: Mapping[str, float]) -> int:
-    return int(affordable[_kind(candidate.fields)])
-
-
-def _races(measured: Probe, steps: int) -> bool:
-    own = steps * RACE / SEEDS
-    return own >= max(FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES * measured.horizon)
-
-
-def _has_gpu(given: Mapping[str, Any]) -> bool:
-    return str(given.get("device", "")).startswith("cuda")
-
-
-def _name(env_id: str) -> str:
-    return experiments.slug(env_id)
 
 
 # -- texts ---------------------------------------------------------------------------------------

@@ -1,0 +1,135 @@
+"""What the runs of `gsolve solve` may use: the budget and its shares, and what it affords.
+
+affordable_steps(probe, given, Budget(minutes=20))     # {"on": 900_000, "off": 60_000}
+run_config(candidate, given, budget, share=0.045, steps=200_000)
+"""
+
+import json
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gymnasium_solver.backends import local
+from gymnasium_solver.config.load import dump_config
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.experiments.auto.choose import Candidate, families
+from gymnasium_solver.experiments.auto.probe import Probe
+from gymnasium_solver.experiments.experiment import slug
+from gymnasium_solver.training.prepare import build_config
+
+RACE = 0.09  # of the budget, for each preset
+SEEDS = 2
+FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES = 3_000, 5  # of a run of the race
+TEST = 0.05  # of a budget in minutes, for the test at the end
+PACE_S = 4.0  # of training a preset, to know what it can afford
+EVALUATIONS = 20
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Env steps or minutes, for everything together."""
+
+    env_steps: int | None = None
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.env_steps is None) == (self.minutes is None):
+            raise ConfigError("solve needs one budget: env steps or minutes")
+
+    def __str__(self) -> str:
+        if self.minutes is not None:
+            return f"{self.minutes:g} minutes"
+        return f"{self.env_steps:,} env steps"
+
+
+def run_config(
+    candidate: Candidate,
+    given: Mapping[str, Any],
+    budget: Budget,
+    share: float,
+    steps: int,
+) -> Config:
+    """The config of a run that may use this share of the budget; `steps`: of all of it."""
+    fields = {**candidate.fields, **given}
+    fields["variant"], fields["project_id"] = candidate.name, slug(str(given["env_id"]))
+    fields["max_env_steps"] = max(1, int(share * steps))
+    if budget.minutes is not None:
+        fields["max_env_steps"] *= 2
+        fields["max_minutes"] = round(share * SEEDS * budget.minutes, 3) if share < 1 else (
+            round((1.0 - TEST) * budget.minutes, 3)
+        )  # fmt: skip
+    if fields["algo_id"] == "dqn":
+        fields["epsilon"] = {"start": 1.0, "end": 0.05, "to": max(2000, int(0.03 * steps))}
+    if share < 1:
+        fields |= {
+            "eval_freq_epochs": None, "test_episodes": 1, "early_stop_on_eval_threshold": False,
+        }  # fmt: skip
+        return build_config(fields)
+    config = build_config(fields)
+    return config.replace(eval_freq_epochs=evaluation_gap(config.n_envs * config.n_steps, steps))
+
+
+def evaluation_gap(epoch_steps: int, steps: int) -> int:
+    """Epochs between two evaluations of a run of so many steps."""
+    return max(1, steps // (EVALUATIONS * epoch_steps))
+
+
+def kind_of(fields: Mapping[str, Any]) -> str:
+    return "on" if fields["algo_id"] in ("ppo", "a2c", "pqn") else "off"
+
+
+def affordable_steps(measured: Probe, given: Mapping[str, Any], budget: Budget) -> dict[str, float]:
+    """Env steps that an on-policy and an off-policy preset make in a budget of minutes."""
+    if budget.minutes is None:
+        return {}
+    seconds = min(PACE_S, 0.01 * 60.0 * budget.minutes)
+    found: dict[str, float] = {}
+    for kind, candidate in families(measured, has_gpu(given)).items():
+        fields = {**candidate.fields, **given, "n_steps": 64, "max_env_steps": 10**9}
+        fields |= {"max_minutes": seconds / 60.0, "eval_freq_epochs": None, "test_episodes": 1}
+        if kind == "off":
+            fields["learning_starts"] = fields["batch_size"]
+        pace = _pace(build_config(fields))
+        found[kind] = 60.0 * budget.minutes * (pace or 1e6 / measured.step_us)
+    return found
+
+
+def _pace(config: Config) -> float | None:
+    """Env steps per second of training a config, in the second half of a short run in a process of
+    its own; None if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, run = Path(folder) / "config.yaml", Path(folder) / "run"
+        path.write_text(dump_config(config))
+        place = ("--run-dir", str(run), "--runs-dir", folder, "--quiet", "--no-keys")
+        done = subprocess.run(
+            local.gsolve("train", str(path), "--seed", "1", *place),
+            capture_output=True, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            return None
+        points = [(row["wall_s"], row["env_steps"]) for row in _rows(run)]
+        late = points[len(points) // 2 :] if len(points) > 1 else [(0.0, 0), *points]
+        (wall, steps), (wall_end, steps_end) = late[0], late[-1]
+        return (steps_end - steps) / max(wall_end - wall, 1e-9) if len(late) > 1 else None
+
+
+def _rows(run: Path) -> list[dict[str, Any]]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def affords(candidate: Candidate, affordable: Mapping[str, float]) -> int:
+    return int(affordable[kind_of(candidate.fields)])
+
+
+def races(measured: Probe, steps: int) -> bool:
+    own = steps * RACE / SEEDS
+    return own >= max(FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES * measured.horizon)
+
+
+def has_gpu(given: Mapping[str, Any]) -> bool:
+    return str(given.get("device", "")).startswith("cuda")
