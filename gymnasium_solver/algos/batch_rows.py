@@ -28,15 +28,15 @@ class Transitions:
 
     def __init__(self, net: ActorCritics, batch: Any):
         self.net, self.batch = net, batch
-        self._encoded: dict[str, Encoded] = {}
+        self._encoded: dict[tuple[str, int], Encoded] = {}
 
     def now(self, part: Branch) -> Tensor:
         """What the layers of the actor, of critics or of a target network take at s [N, width]."""
-        return part.features(self._at("obs"))
+        return part.features(self._at("obs", part))
 
     def later(self, part: Branch) -> Tensor:
         """The same at s', which is bootstrapped from."""
-        return part.features(self._at("next_obs"))
+        return part.features(self._at("next_obs", part))
 
     def mean(self, values: Tensor) -> Tensor:
         """Over the rows that are learnt from, of [N]."""
@@ -46,10 +46,12 @@ class Transitions:
         """By sample of the replay, from errors [N]."""
         return errors
 
-    def _at(self, name: str) -> Encoded:
-        if name not in self._encoded:
-            self._encoded[name] = self.net.encoder(getattr(self.batch, name))
-        return self._encoded[name]
+    def _at(self, name: str, part: Branch) -> Encoded:
+        encoder = self.net.encoder_of(part)
+        key = (name, id(encoder))
+        if key not in self._encoded:
+            self._encoded[key] = encoder(getattr(self.batch, name))
+        return self._encoded[key]
 
 
 class SequenceRows:
@@ -98,12 +100,13 @@ class SequenceRows:
         if self.burn_in:
             early = slice(None, self.burn_in)
             with torch.no_grad():
-                carry = part.carry_after(self._encoded(early), carry, given.is_first[:, early])
-        return part.sequence(self._encoded(rows), carry, given.is_first[:, rows])
+                x = self._encoded(part, early)
+                carry = part.carry_after(x, carry, given.is_first[:, early])
+        return part.sequence(self._encoded(part, rows), carry, given.is_first[:, rows])
 
-    def _encoded(self, rows: slice) -> Encoded:
+    def _encoded(self, part: Branch, rows: slice) -> Encoded:
         obs = map_tree(lambda column: column[:, rows].flatten(0, 1), self.sequences.obs)
-        return self.net.encoder(obs)
+        return self.net.encoder_of(part)(obs)
 
 
 Rows = Transitions | SequenceRows

@@ -209,7 +209,7 @@ def next_values(net: ActorCritics, batch: ReplayBatch) -> Tensor:
     """The lowest critic's value of the states that follow [B]: of the mean action, or over the
     probabilities of discrete ones; without entropy."""
     x = net.encoder(batch.next_obs)
-    outputs = net.actor(x)
+    outputs = net.actor_outputs(batch.next_obs)
     if batch.actions.ndim == 1:
         chances = torch.softmax(mask_tensor(outputs, batch.next_mask), dim=1)
         return (chances * net.head.value(net.critic(x)).amin(0)).sum(1)

@@ -72,7 +72,7 @@ def critic_loss(
     assert batch.noise is not None
     next_x = net.encoder(batch.next_obs)
     with torch.no_grad():
-        next_actions, next_log_prob = squash(net.actor(next_x), batch.noise)
+        next_actions, next_log_prob = squash(net.actor_outputs(batch.next_obs), batch.noise)
     now = net.critic.inputs(net.encoder(batch.obs), batch.actions)
     next_inputs = net.critic.inputs(next_x, next_actions)
     outputs, following, moments = joint_pass(net, now, next_inputs, bounds)
@@ -86,7 +86,7 @@ def discrete_critic_loss(
 ) -> tuple[list[Tensor], Moments]:
     next_x = net.encoder(batch.next_obs)
     with torch.no_grad():
-        log_probs = legal_log_probs(net.actor(next_x), batch.next_mask)
+        log_probs = legal_log_probs(net.actor_outputs(batch.next_obs), batch.next_mask)
     now = net.critic.inputs(net.encoder(batch.obs), None)
     outputs, following, moments = joint_pass(net, now, net.critic.inputs(next_x, None), bounds)
     next_value = soft_value(log_probs, net.head.value(following).amin(0), alpha)
@@ -102,7 +102,7 @@ def actor_loss(
     assert batch.noise is not None
     x = net.encoder(batch.obs)
     with batch_statistics(net.actor.layers, (bounds["r_max"], bounds["d_max"])) as moments:
-        outputs = net.actor(x)
+        outputs = net.actor_outputs(batch.obs)
     actions, log_prob = squash(outputs, batch.noise)
     q = net.head.value(net.critic(x, actions)).amin(0)
     return [(alpha * log_prob - q).mean(), -log_prob.detach().mean()], moments
@@ -113,7 +113,7 @@ def discrete_actor_loss(
 ) -> tuple[list[Tensor], Moments]:
     x = net.encoder(batch.obs)
     with batch_statistics(net.actor.layers, (bounds["r_max"], bounds["d_max"])) as moments:
-        outputs = net.actor(x)
+        outputs = net.actor_outputs(batch.obs)
     log_probs = legal_log_probs(outputs, batch.mask)
     with torch.no_grad():
         q = net.head.value(net.critic(x)).amin(0)

@@ -32,7 +32,7 @@ from gymnasium_solver.algos.own_state import (
     names_set_by,
     split_attributes,
 )
-from gymnasium_solver.config.schedule import Schedule, at_start, marks_of
+from gymnasium_solver.config.schedule import AUTO, Schedule, at_start, marks_of
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
@@ -95,6 +95,8 @@ class Learner:
         seed: int,
         device: str = "cpu",
     ):
+        if config.gamma == AUTO:  # decided before training (training/prepare.py)
+            config = config.replace(gamma=type(config).model_fields["gamma"].default)
         self.config: Any = config
         self.observation_space, self.action_space = observation_space, action_space
         self.actions = chosen_kind(action_space, **config.action_settings)
@@ -126,6 +128,7 @@ class Learner:
         self.extensions: list[Extension] = extensions_for(self)
         self._has_warned = False
         self.build()
+        self.policy.unread = self.network.critic_keys
         for extension in self.extensions:
             extension.attach()
 
@@ -164,6 +167,14 @@ class Learner:
     def encoder(self) -> ObsEncoder:
         encoder: ObsEncoder = self.net.encoder
         return encoder
+
+    def observe(self, obs: Any) -> None:
+        """Take observations into the statistics of the encoders: of critics that see more parts
+        than the actor, and of the actor."""
+        self.encoder.observe(obs)
+        own: ObsEncoder | None = getattr(self.net, "own_encoder", None)
+        if own is not None:
+            own.observe(obs)
 
     @property
     def timer(self) -> Timer:
@@ -416,10 +427,10 @@ class Learner:
             return
         is_first = not encoder.has_moments
         if is_first:
-            encoder.observe(rollout.valid_obs())
+            self.observe(rollout.valid_obs())
         yield
         if not is_first:
-            encoder.observe(rollout.valid_obs())
+            self.observe(rollout.valid_obs())
 
     def scaled_reward(self, rollout: Rollout) -> np.ndarray:
         """The environment's rewards [T, N], normalised if configured."""

@@ -113,6 +113,11 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
     is_shared = cfg.share_trunk
     if is_shared == "auto":
         is_shared = bool(network.cnns) or recurrence is not None
+    if network.critic_keys and is_shared:
+        raise ConfigError(
+            "critic_keys: policy and value share their hidden layers here, which would show the "
+            "actor what only the critic sees: set share_trunk: false, without recurrent"
+        )
     if getattr(cfg, "normalize_values", False) and cfg.head != "linear":
         raise ConfigError(
             f"normalize_values rescales a linear output layer; head: {cfg.head} is of a plugin. "

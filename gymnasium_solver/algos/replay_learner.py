@@ -254,6 +254,7 @@ class ReplayLearner(Learner):
     def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[Any, Any]:
         """Store a rollout, do the updates that are due and return their mean metrics."""
         hp = self.scheduled_values(env_steps, total_steps)
+        n_before = self.n_updates
         with self.timer.detail("store in the replay"):
             n_updates = self.remember(rollout)
         freq, steps_after = self.target_copy_freq, env_steps + rollout.env_steps
@@ -263,7 +264,35 @@ class ReplayLearner(Learner):
                     optimizer.copy_to_targets()
         details: dict[str, float] = {}
         samples = self._with_details(self.samples(n_updates, hp), details)
-        return self.program(samples, hp) | details | hp_metrics(hp)
+        metrics = self.program(samples, hp) | details | hp_metrics(hp)
+        every = self.config.reset_every
+        if every is not None:
+            if self.n_updates // every > n_before // every:
+                self.reset_networks()
+            metrics["opt/resets"] = self.n_updates // every
+        return metrics
+
+    @torch.no_grad()
+    def reset_networks(self) -> None:
+        """New weights in place of the learnt ones, or of a part of each (`shrink_perturb`), and
+        optimisers and target networks as at the start. Which weights depends on the seed and on the
+        number of updates."""
+        seed = np.random.SeedSequence([self.seed, self.n_updates]).generate_state(1)[0]
+        fresh = type(self)(
+            self._written_config, self.observation_space, self.action_space, int(seed),
+            str(self.device),
+        )  # fmt: skip
+        kept = self.config.shrink_perturb
+        for name, own in self.optimizers.items():
+            new = fresh.optimizers[name]
+            own.load_state(new.state())
+            if kept is None:
+                for group, other in zip(own.groups, new.groups, strict=True):
+                    group.module.load_state_dict(other.module.state_dict())
+                own.copy_to_targets()
+            else:
+                own.flat.lerp_(new.flat, 1.0 - kept)
+                own.project()
 
     def remember(self, rollout: Rollout) -> int:
         """Store a rollout and return the number of updates that are due."""
@@ -275,7 +304,7 @@ class ReplayLearner(Learner):
             obs = rollout.valid_obs()
             for extension in self.extensions:
                 obs = extension.observed(obs)
-            self.encoder.observe(obs)
+            self.observe(obs)
         if cfg.scales_reward:
             if rollout.is_restart:
                 self.reward_normalizer.restart()

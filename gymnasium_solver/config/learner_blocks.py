@@ -27,6 +27,7 @@ from gymnasium_solver.config.types import (
     HiddenDims,
     Int,
     Name,
+    Names,
     ObsNormalization,
     OptimizerKind,
     PartDims,
@@ -224,8 +225,11 @@ class LearningFields(Fields):
     bf16: bool = False
     """Compute losses in bfloat16 where that is safe, on a GPU. Faster for large networks, less
     exact. Without effect on a CPU."""
-    gamma: Annotated[float, changing(ge=0, le=1), searched("logit:0.9..0.9995", main=True)] = 0.99
-    """Discount factor. Higher: looks further ahead, with more variance."""
+    gamma: Annotated[
+        float, changing(ge=0, le=1, auto=True), searched("logit:0.9..0.9995", main=True)
+    ] = 0.99
+    """Discount factor. Higher: looks further ahead, with more variance. auto: 1 - 5 / T for a time
+    limit of T decisions, at least 0.95 and at most 0.995; set at the start and recorded."""
 
     @model_validator(mode="after")
     def _check_optimizer(self) -> Self:
@@ -385,7 +389,16 @@ class ActorCriticFields(ValueHeadFields, SdeFields, RecurrentFields):
         }
 
 
-class CriticFields(ValueHeadFields, NetworkFields):
+class CriticKeysFields(Fields):
+    title = "critic"
+
+    critic_keys: Names = []
+    """Parts of a Dict observation that only the critic sees, such as the state of a simulator
+    (asymmetric actor-critic). The actor never reads them, so a trained or exported policy acts
+    without them."""
+
+
+class CriticFields(CriticKeysFields, ValueHeadFields, NetworkFields):
     """For algorithms whose critics are networks apart from the actor."""
 
     title = "critics"

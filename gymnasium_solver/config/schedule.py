@@ -538,6 +538,9 @@ class scheduled:  # lower case: it is used like a function, Annotated[Schedule, 
         }
 
 
+AUTO = "auto"
+
+
 @dataclass(frozen=True, kw_only=True)
 class changing(scheduled):
     """Makes a field of plain numbers accept a schedule too: Annotated[float, changing(ge=0, le=1)].
@@ -547,13 +550,18 @@ class changing(scheduled):
 
     whole: bool = False
     """Only whole numbers; a schedule is rounded."""
+    auto: bool = False
+    """Also the word `auto`, in place of which a number is set before a run starts."""
 
     @property
     def expected(self) -> str:
         number = "a whole number" if self.whole else "a number"
-        return " ".join(filter(None, (number, self._bounds))) + ", or a schedule"
+        words = " ".join(filter(None, (number, self._bounds)))
+        return words + (", auto, or a schedule" if self.auto else ", or a schedule")
 
     def validate(self, given: Any) -> Any:
+        if self.auto and given == AUTO:
+            return given
         if not isinstance(given, Schedule | Mapping) and not str(given).startswith("lin_"):
             number = not isinstance(given, bool) and isinstance(given, int | float)
             if not number or (self.whole and given % 1):
@@ -570,6 +578,12 @@ class changing(scheduled):
             self.validate,
             serialization=core_schema.plain_serializer_function_ser_schema(_dump_number),
         )
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        found = super().__get_pydantic_json_schema__(schema, handler)
+        return found | {"anyOf": [*found["anyOf"], {"const": AUTO}]} if self.auto else found
 
 
 def _dump_number(value: Any) -> Any:

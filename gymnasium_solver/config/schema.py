@@ -37,6 +37,7 @@ from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.learner_blocks import (
     ActorCriticFields,
     CriticFields,
+    CriticKeysFields,
     GradNorm,
     LearningFields,
     MinibatchFields,
@@ -76,6 +77,7 @@ __all__ = [
     "Config",
     "Count",
     "CriticFields",
+    "CriticKeysFields",
     "Float",
     "GradNorm",
     "Int",

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from gymnasium_solver.config.env_ids import is_python_env
-from gymnasium_solver.config.schedule import at_start
+from gymnasium_solver.config.schedule import AUTO, at_start
 from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.envs.given import cannot_rebuild
 from gymnasium_solver.envs.joined import GroupedEnv, TaskEnv
@@ -111,6 +111,7 @@ def make_vector_env(
         env.close()
         raise
     env = _noted(env, [*notes, *([note] if note else [])])
+    env.spec = replace(env.spec, frame_skip=request.frame_skip)
     return wrap(env, [*chosen, *around], {} if gamma is None else {"gamma": gamma})
 
 
@@ -142,10 +143,16 @@ def env_from_config(config: Config, n_envs: int, render_mode: str | None = None)
         vectorization_mode=config.vectorization_mode,
         render_mode=render_mode,
         frame_options={name: value for name, value in options.items() if value is not None},
-        gamma=at_start(config.gamma) if isinstance(config, LearnerConfig) else None,
+        gamma=_first_gamma(config),
         timeout_s=getattr(config, "env_timeout_s", None),
     )
     return restrict_actions(env, config.spec)
+
+
+def _first_gamma(config: Config) -> float | None:
+    """None where it is not decided yet, or there is none."""
+    gamma = at_start(config.gamma) if isinstance(config, LearnerConfig) else None
+    return None if gamma == AUTO else gamma
 
 
 def eval_env(config: Config, n_envs: int) -> VectorEnv:

@@ -4,6 +4,7 @@
 engine of their own; no other module decides anything by the prefix of an id.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -153,8 +154,17 @@ class EnvSpec:
     """What a score depends on, in suites that can be set up in more than one way (Atari)."""
     notes: tuple[str, ...] = ()
     """What the user should know before training, one line each (parts that are left out)."""
+    frame_skip: tuple[int, int] | None = None
+    """Fewest and most frames of an action, if the time limit counts frames."""
     tasks: "tuple[TaskFacts, ...]" = ()
     """The tasks that share the rows, in their order (envs/joined.py); () for a single one."""
+
+    @property
+    def most_decisions(self) -> int | None:
+        """Actions of an episode up to the time limit, on average if their length is drawn."""
+        if self.max_episode_steps is None or self.frame_skip is None:
+            return self.max_episode_steps
+        return math.ceil(2 * self.max_episode_steps / sum(self.frame_skip))
 
 
 @dataclass(frozen=True)

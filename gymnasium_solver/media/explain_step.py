@@ -122,6 +122,8 @@ def explained_encoder(agent: Agent) -> ObsEncoder:
 def subject_of(agent: Agent, moment: Moment, target: str) -> Subject:
     """ConfigError if the agent has no such target, or a network that is not one of ours."""
     encoder = explained_encoder(agent)
+    if target == "action":  # an actor may see fewer parts than the critic
+        encoder = getattr(agent.net, "actor_encoder", encoder)
     score, what, features = _Explained(agent, moment).score(target)
 
     def by_parts(given: Inputs) -> Tensor:

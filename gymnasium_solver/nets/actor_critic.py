@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from gymnasium_solver.nets.blocks import HIDDEN_GAIN
 from gymnasium_solver.nets.branches import VALUE, KeepTask, outputs_of
-from gymnasium_solver.nets.encoder import Encoded, TensorObs
-from gymnasium_solver.nets.features import Features, encoder_for
+from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
+from gymnasium_solver.nets.features import Features, actor_encoder_for, encoder_for
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead, ValueScale
 from gymnasium_solver.nets.network import Network, named_dims
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -47,7 +47,8 @@ class ActorCritic(nn.Module):
     ):
         """`sde_log_std_init`: of state-dependent exploration (gSDE); None: without."""
         super().__init__()
-        self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
+        given = (observation_space, network, normalize_obs, clip_obs)
+        self.encoder, self.own_encoder = encoder_for(*given), actor_encoder_for(*given)
 
         n_tasks = network.n_tasks
         parts = actions.output_parts()
@@ -55,8 +56,9 @@ class ActorCritic(nn.Module):
             output_dims=named_dims("output_dims", network.output_dims, [*parts, VALUE])
         )
 
-        def torso() -> tuple[Features, nn.Module, int]:
-            features = Features(self.encoder, network, HIDDEN_GAIN, generator)
+        def torso(encoder: ObsEncoder) -> tuple[Features, nn.Module, int]:
+            own = network.of_actor() if encoder is self.own_encoder else network
+            features = Features(encoder, own, HIDDEN_GAIN, generator)
             dims = network.hidden_dims
             blocks = network.blocks(generator, HIDDEN_GAIN)
             dense: nn.Module = nn.Sequential(*blocks.hidden(features.width, dims))
@@ -65,7 +67,7 @@ class ActorCritic(nn.Module):
                 dense = KeepTask(dense, stop - n_tasks, stop)
             return features, dense, (dims[-1] if dims else features.width) + n_tasks
 
-        self.actor_features, self.actor_torso, n_features = torso()
+        self.actor_features, self.actor_torso, n_features = torso(self.actor_encoder)
         self.core: RecurrentCore | None = None
         if recurrence is not None:
             assert share_trunk or not critic, "a recurrent core requires a shared trunk"
@@ -86,7 +88,7 @@ class ActorCritic(nn.Module):
         n_values = 1 if head is None else head.n_outputs
         if critic:
             if not share_trunk:
-                self.critic_features, self.critic_torso, _ = torso()
+                self.critic_features, self.critic_torso, _ = torso(self.encoder)
             self.critic_head = outputs_of(
                 network, n_features, {VALUE: n_values}, CRITIC_GAIN, generator, n_tasks
             )
@@ -98,14 +100,20 @@ class ActorCritic(nn.Module):
         return next(self.parameters()).device
 
     @property
+    def actor_encoder(self) -> ObsEncoder:
+        """What encodes the parts that the actor sees."""
+        return self.encoder if self.own_encoder is None else self.own_encoder
+
+    @property
     def has_images(self) -> bool:
         return bool(self.encoder.layouts)
 
     def forward(self, obs: TensorObs) -> tuple[Tensor, Tensor]:
         """Observations -> the actor's outputs [B, W] and the critic's [B], or [B, K]."""
-        x = self.encoder(obs)
+        x = self.actor_encoder(obs)
         features = self.actor_torso(self.actor_features(x))
-        return self.actor_head(features), self._critic(x, features)
+        seen = x if self.own_encoder is None else self.encoder(obs)
+        return self.actor_head(features), self._critic(seen, features)
 
     def value_of(self, outputs: Tensor) -> Tensor:
         """Values [B] from the critic's outputs."""
@@ -120,7 +128,7 @@ class ActorCritic(nn.Module):
 
     def latent(self, obs: TensorObs) -> Tensor:
         """The features that the actor's outputs are computed from, without a recurrent core."""
-        return self.actor_torso(self.actor_features(self.encoder(obs)))
+        return self.actor_torso(self.actor_features(self.actor_encoder(obs)))
 
     def actor(self, obs: TensorObs) -> Tensor:
         return self.actor_head(self.latent(obs))

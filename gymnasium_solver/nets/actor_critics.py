@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.blocks import StackedMLP
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
-from gymnasium_solver.nets.features import Features, encoder_for
+from gymnasium_solver.nets.features import Features, actor_encoder_for, encoder_for
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -303,12 +303,13 @@ class ActorCritics(nn.Module):
         shape: tuple[int, ...] = (n_values,) if n_values else ()
         if self.head.n_outputs > 1:
             shape += (self.head.n_outputs,)
-        self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
+        given = (observation_space, network, normalize_obs, clip_obs)
+        self.encoder, self.own_encoder = encoder_for(*given), actor_encoder_for(*given)
 
         def actor(shared: Features | None = None) -> Actor:
             return Actor(
-                self.encoder, network, n_actor_outputs, generator, sde_log_std_init, shared,
-                log_std_bound, recurrence,
+                self.actor_encoder, network.of_actor(), n_actor_outputs, generator,
+                sde_log_std_init, shared, log_std_bound, recurrence,
             )  # fmt: skip
 
         own_actor = None if share_encoder else actor()
@@ -343,6 +344,14 @@ class ActorCritics(nn.Module):
         return {own(name): value for name, value in model.items()}
 
     @property
+    def actor_encoder(self) -> ObsEncoder:
+        """What encodes the parts that the actor sees."""
+        return self.encoder if self.own_encoder is None else self.own_encoder
+
+    def encoder_of(self, part: "Branch") -> ObsEncoder:
+        return self.actor_encoder if isinstance(part, Actor) else self.encoder
+
+    @property
     def actor_features(self) -> Features:
         """What the actor's layers take as inputs."""
         features = self.actor.features
@@ -359,16 +368,15 @@ class ActorCritics(nn.Module):
     def forward(self, obs: TensorObs, actions: Tensor | None) -> tuple[Tensor, Tensor]:
         """The actor's outputs, and the critics' outputs for `actions` [B, A]; None: critics with a
         value for each discrete action."""
-        x = self.encoder(obs)
-        return self.actor(x), self.critic(x, actions)
+        return self.actor_outputs(obs), self.critic(self.encoder(obs), actions)
 
     def actor_outputs(self, obs: TensorObs) -> Tensor:
         """The actor's outputs for raw observations."""
-        return self.actor(self.encoder(obs))
+        return self.actor(self.actor_encoder(obs))
 
     def actor_latent(self, obs: TensorObs) -> list[Tensor]:
         """The actor's outputs, and the features that they are computed from."""
-        latent = self.actor.latent(self.actor.features(self.encoder(obs)))
+        latent = self.actor.latent(self.actor.features(self.actor_encoder(obs)))
         return [self.actor.layers[-1](latent), latent]
 
     # -- with memory ------------------------------------------------------------------------
@@ -388,14 +396,13 @@ class ActorCritics(nn.Module):
 
     def step(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
         """One row of every env: the actor's outputs and its new carry."""
-        y, carry = self.actor.remembered(self.encoder(obs), carry, is_first)
+        y, carry = self.actor.remembered(self.actor_encoder(obs), carry, is_first)
         return [self.actor.layers(y), carry]
 
     def step_both(
         self, obs: TensorObs, carry: Tensor, critic_carry: Tensor, is_first: Tensor
     ) -> list[Tensor]:
         """The same, and the new carry of the critics, which learning starts from."""
-        x = self.encoder(obs)
-        y, carry = self.actor.remembered(x, carry, is_first)
-        _, critic_carry = self.critic.remembered(x, critic_carry, is_first)
-        return [self.actor.layers(y), carry, critic_carry]
+        outputs, carry = self.step(obs, carry, is_first)
+        _, critic_carry = self.critic.remembered(self.encoder(obs), critic_carry, is_first)
+        return [outputs, carry, critic_carry]

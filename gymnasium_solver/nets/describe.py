@@ -105,10 +105,11 @@ def use_network(net: Any, obs: Any, n_actions: int) -> None:
         row = map_tree(lambda part: part.unsqueeze(0), obs)
         net.sequence(row, net.initial_carry(n), is_first.unsqueeze(0))
     elif isinstance(net, ActorCritics) and net.has_memory:
-        x, carry = net.encoder(obs), net.initial_carry(n)
-        y, _ = net.actor.remembered(x, carry[net.actor.carry_name], is_first)
-        actions = net.actor.layers(y)[:, :n_actions] if n_actions else None
-        y, _ = net.critic.remembered(x, carry[net.critic.carry_name], is_first)
+        carry = net.initial_carry(n)
+        outputs, _ = net.step(obs, carry[net.actor.carry_name], is_first)
+        actions = outputs[:, :n_actions] if n_actions else None
+        core = carry[net.critic.carry_name]
+        y, _ = net.critic.remembered(net.encoder(obs), core, is_first)
         net.critic.values(y, actions)
     elif isinstance(net, ActorCritics):
         net(obs, net.actor_outputs(obs)[:, :n_actions] if n_actions else None)

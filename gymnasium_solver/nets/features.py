@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.nets.cnn import convolutions
@@ -38,6 +39,18 @@ def encoder_for(
         normalize=normalize,
         clip=clip,
     )
+
+
+def actor_encoder_for(
+    space: Space, network: Network, normalize: NormalizeMode, clip: float
+) -> ObsEncoder | None:
+    """The encoder of an actor that sees fewer parts than the critics; None: it sees the same."""
+    hidden = network.critic_keys
+    if not hidden:
+        return None
+    assert isinstance(space, spaces.Dict), "network_for rejects others"
+    seen = spaces.Dict({name: part for name, part in space.items() if name not in hidden})
+    return encoder_for(seen, network.of_actor(), normalize, clip)
 
 
 class Features(nn.Module):

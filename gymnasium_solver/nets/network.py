@@ -61,6 +61,16 @@ class Network(NamedTuple):
     """Part of the observation that chooses among output layers; "": its last numbers do."""
     n_tasks: int = 0
     """Number of output layers to choose from."""
+    critic_keys: tuple[str, ...] = ()
+    """Parts of the observation that only critics see."""
+
+    def of_actor(self) -> "Network":
+        """Without the layers of parts that only critics see."""
+        hidden = self.critic_keys
+        return self._replace(
+            cnns={name: cnn for name, cnn in self.cnns.items() if name not in hidden},
+            input_dims={name: d for name, d in self.input_dims.items() if name not in hidden},
+        )
 
     def blocks(self, generator: torch.Generator, gain: float | None = None, **more: Any) -> Blocks:
         """Makes the dense layers of this network."""
@@ -74,6 +84,7 @@ def network_for(config: LearnerConfig, space: Space) -> Network:
     images = image_parts(config, space)
     _check_flat_images(config, space, images)
     layers = _with_heads(config, space, _layers(config, space, images))
+    layers = layers._replace(critic_keys=_critic_keys(config, space))
     head = None if config.head == "linear" else partial(_head, config)
     if config.policy in BUILT_IN and config.layers is None:
         return layers._replace(head=head, block=config.block, norm=config.norm)
@@ -102,6 +113,30 @@ def _with_heads(config: LearnerConfig, space: Space, network: Network) -> Networ
         heads_by=by,
         n_tasks=n_tasks,
     )
+
+
+def _critic_keys(config: LearnerConfig, space: Space) -> tuple[str, ...]:
+    """The parts that only critics see; ConfigError if there are none such, or no others."""
+    names = tuple(getattr(config, "critic_keys", ()))
+    if not names:
+        return ()
+    if not isinstance(space, spaces.Dict):
+        raise ConfigError(
+            f"critic_keys: {config.env_id} has no Dict observations, but {space}; remove it"
+        )
+    known = list(space.spaces)
+    for name in names:
+        if name not in known:
+            hint = did_you_mean(name, known) or f"There are {', '.join(map(repr, known))}."
+            raise ConfigError(f"critic_keys: there is no part {name!r}. {hint}")
+    if set(names) == set(known):
+        raise ConfigError(f"critic_keys: {', '.join(names)} are all parts; the actor needs one")
+    for other in ("share_encoder", "heads_by"):
+        if getattr(config, other, None):
+            raise ConfigError(f"critic_keys does not work with {other}; remove one of them")
+    if isinstance(config.layers, Mapping):
+        raise ConfigError("critic_keys: a graph of layers names its parts; use hidden_dims")
+    return names
 
 
 def _heads_by(config: LearnerConfig, parts: Mapping[str, Space]) -> tuple[str | None, int]:

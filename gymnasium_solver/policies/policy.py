@@ -14,7 +14,7 @@ noise. `is_first` marks the rows whose observation starts an episode; their carr
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,8 +88,11 @@ class ObsReader:
     numbers, or whose action 1 means another action there, would play badly without any error
     (envs/as_gymnasium.py)."""
 
-    def __init__(self, treatment: Treatment, action_space: Space, run_id: str) -> None:
-        self._treatment, self._run_id = treatment, run_id
+    def __init__(
+        self, treatment: Treatment, action_space: Space, run_id: str, unread: Collection[str] = ()
+    ) -> None:
+        """`unread`: parts that the policy does not need."""
+        self._treatment, self._run_id, self._unread = treatment, run_id, unread
         self._apply = Applied(treatment, action_space)
 
     def __call__(self, native: Any) -> Read:
@@ -101,7 +104,7 @@ class ObsReader:
                 "environment does the same."
             )
         try:
-            batch, is_single = as_batch(self._treatment.space, native)
+            batch, is_single = as_batch(self._treatment.space, native, self._unread)
         except EnvError as error:
             raise EnvError(
                 f"{error} gs.make_env({self._run_id!r}) makes the environment of this run."
@@ -122,6 +125,8 @@ class Policy(ABC):
         self.actions = actions
         self.rng = rng
         self.is_random = False  # warm-up: `sample` is uniform
+        self.unread: Collection[str] = ()
+        """Parts of an observation that it does not read (`critic_keys`)."""
         self.episode_limit: int | None = None
         """Time limit of an episode, if known. `act` of a policy with memory uses it to detect a
         missing `reset`."""
@@ -235,7 +240,7 @@ class Policy(ABC):
         carry between calls; `reset()` or `is_first=True` starts a new episode.
         """
         if self.reader is None or as_trained:
-            batch, is_single, legal = Read(*as_batch(self.observation_space, obs))
+            batch, is_single, legal = Read(*as_batch(self.observation_space, obs, self.unread))
         else:
             batch, is_single, legal = self.reader(obs)
         n = obs_len(batch)

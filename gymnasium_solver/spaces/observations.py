@@ -12,7 +12,7 @@ names of the parts are joined by dots, and the entries of a Tuple are named "0",
 The helpers below handle both forms, so that storage and networks need no case distinction.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -202,13 +202,24 @@ def native_part(native: Any, name: str) -> Any:
     raise KeyError(name)
 
 
-def as_batch(space: Space, native: Any) -> tuple[Obs, bool]:
+def as_batch(space: Space, native: Any, unread: Collection[str] = ()) -> tuple[Obs, bool]:
     """Convert an observation, or a batch of them, to a batch; also return whether it was single.
 
     A batch of observations in parts is one observation of arrays (as vectorised environments give
-    it), or a list of observations. Raises EnvError if it does not match the space.
+    it), or a list of observations. Raises EnvError if it does not match the space. `unread`: parts
+    that need not be there, which become zeros.
     """
     obs: Any
+    if unread and is_dict(space):
+        read = spaces.Dict({name: s for name, s in space.items() if name not in unread})
+        found, is_single = as_batch(read, native)
+        rows, n = dict(obs_arrays(found)), obs_len(found)
+        zeros = {
+            name: np.zeros((n, *(part.shape or ())), part.dtype)
+            for name, part in space.items()
+            if name in unread
+        }
+        return {name: (rows | zeros)[name] for name in space}, is_single
     if is_dict(space):
         obs = {name: _part_array(space, native, name) for name in space.spaces}
     else:

@@ -109,8 +109,9 @@ def load_agent(
     agent.policy.loaded_from = found.path
     agent.policy.acts_greedily = acts_greedily(found.run)
     agent.policy.reader = ObsReader(
-        run_treatment(found.run, config, agent.observation_space), agent.action_space, found.run.id
-    )
+        run_treatment(found.run, config, agent.observation_space), agent.action_space, found.run.id,
+        agent.policy.unread,
+    )  # fmt: skip
     return agent
 
 

@@ -27,6 +27,7 @@ from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
 from gymnasium_solver.config.marks import check_live
 from gymnasium_solver.config.nested import Intervention
+from gymnasium_solver.config.schedule import AUTO
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import value_text
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
@@ -72,6 +73,8 @@ def edited(config: Config, changes: Mapping[str, Any]) -> Config:
     before = config_dict(config)
     after = build_config(apply_overrides(before, changes))
     check_live(type(config), differences(before, config_dict(after)))
+    if getattr(after, "gamma", None) == AUTO:
+        raise ConfigError("gamma: auto is decided before a run starts; give a number")
     return after
 
 

@@ -35,9 +35,10 @@ from gymnasium_solver.config.find import (
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.load import apply_overrides, choose_variant, config_dict
 from gymnasium_solver.config.overlays import expanded, is_pattern, overlay_changes
+from gymnasium_solver.config.schedule import AUTO
 from gymnasium_solver.config.schema import Config, LearnerConfig, canonical
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
-from gymnasium_solver.envs.spec import eval_envs
+from gymnasium_solver.envs.spec import EnvSpec, eval_envs
 from gymnasium_solver.envs.suites.game_options import fill_defaults, modern, modernised
 from gymnasium_solver.errors import (
     ConfigError,
@@ -54,6 +55,7 @@ from gymnasium_solver.runs.run import Run, is_run
 UNTUNED = ("bc", "random")
 """Algorithms that have nothing to tune."""
 MOST_TUNED = 4  # configs that a note names
+LOWEST_GAMMA, HIGHEST_GAMMA = 0.95, 0.995  # of gamma: auto
 
 
 def load_config(
@@ -348,9 +350,9 @@ def check_trust(path: Path, lines: Iterable[Mapping[str, Any]]) -> None:
 def settle_scales(
     config: Config, source: Mapping[str, Any] | None = None
 ) -> tuple[Config, list[str]]:
-    """The config with `normalize_obs: auto` and `normalize_reward: auto` decided, and a note for
-    each that is switched on. `source`: fields of the run whose weights are taken over. They expect
-    its normalisation.
+    """The config with gamma, normalize_obs and normalize_reward decided where they are `auto`, and
+    a note for gamma and for each of the others that is switched on. `source`: fields of the run
+    whose weights are taken over. They expect its normalisation.
 
     The rule is that of `gsolve doctor env` (envs/random_steps.py): random steps of a few copies of
     the environment, from a fixed seed. The decision is written into the run's config, so a resume
@@ -373,12 +375,17 @@ def settle_scales(
 
     n_envs = 1 if eval_envs(config.env_id, config.vectorization_mode) == "one" else N_ENVS
     env = env_from_config(config, n_envs)
+    settled: dict[str, Any] = dict.fromkeys(undecided(config), False)
+    notes = []
     try:
+        if "gamma" in settled:
+            settled["gamma"], note = gamma_by_limit(env.spec)
+            notes.append(note)
+        if settled.keys() == {"gamma"}:
+            return config.replace(**settled), notes
         rollout, space = record(env, ROWS), env.observation_space
     finally:
         env.close()
-    settled: dict[str, Any] = dict.fromkeys(undecided(config), False)
-    notes = []
     for name, what, on, why in (
         ("normalize_obs", "observations", "rolling", why_normalize_obs(space, rollout)),
         ("normalize_reward", "rewards", True, why_normalize_reward(rollout)),
@@ -391,5 +398,18 @@ def settle_scales(
 
 def undecided(config: LearnerConfig) -> list[str]:
     """The settings that are still `auto`."""
-    names = ("normalize_obs", "normalize_reward")
-    return [name for name in names if getattr(config, name) == "auto"]
+    names = ("normalize_obs", "normalize_reward", "gamma")
+    return [name for name in names if getattr(config, name) == AUTO]
+
+
+def gamma_by_limit(spec: EnvSpec) -> tuple[float, str]:
+    """The discount factor that suits the time limit, as in SimbaV2 and XQC: a fifth of an episode
+    counts. And a note."""
+    limit = spec.most_decisions
+    if limit is None:
+        raise ConfigError(
+            f"gamma: auto follows from a time limit, and {spec.env_id} has none: give a number, "
+            "such as 0.99, or set max_episode_steps"
+        )
+    gamma = round(min(max(1.0 - 5.0 / limit, LOWEST_GAMMA), HIGHEST_GAMMA), 6)
+    return gamma, f"gamma: auto is {gamma:g} here, episodes have at most {limit:,} decisions"

@@ -82,6 +82,10 @@ SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
         "prioritized": {"prioritized": True},
         "combined": {"combined_replay": True},
     },
+    "resets": {
+        "resets": {"reset_every": 5},
+        "shrink and perturb": {"reset_every": 4, "shrink_perturb": 0.8},
+    },
     "returns": {
         "n-step": {"n_step": 3},
         "td lambda": {"td_lambda": 0.5},
@@ -99,6 +103,7 @@ SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
         "spectral": {"spectral_norm": True},
         "shared encoder": {"share_encoder": True, "input_dims": [6]},
     },
+    "critic keys": {"critic keys": {"critic_keys": ["noise"]}},
     "layers": {
         "layer list": {"layers": [{"linear": 8}, "layer_norm", "silu", {"dropout": 0.1}]},
         "stateful layers": {"layers": [{"noisy": 8}, {"batch_renorm": 4}, "relu"]},
@@ -127,7 +132,10 @@ SWITCHES: dict[str, dict[str, dict[str, Any]]] = {
             "policy_lr": {"schedule": "StepLR", "start": 0.01, "options": {"step_size": 300}}
         },
     },
-    "gamma schedule": {"gamma schedule": {"gamma": {"start": 0.8, "end": 0.99}}},
+    "gamma schedule": {
+        "gamma schedule": {"gamma": {"start": 0.8, "end": 0.99}},
+        "gamma by the limit": {"gamma": "auto"},
+    },
     "entropy schedule": {"entropy schedule": {"ent_coef": RAMP}},
     "clip schedule": {"clip schedule": {"clip_range": RAMP}},
     "obs scale": {
@@ -206,6 +214,10 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("flash", "batch norm"), tuple(a for a in ALGOS if a not in ("sac", *REAL_ONLY))),
     (("repeated noise",), (*DISCRETE_PLACES, *MIXED_PLACES)),
     (REAL_ONLY, (*DISCRETE_PLACES, *MIXED_PLACES)),
+    (("gamma by the limit",), PROBES),
+    (("critic keys",), tuple(place for place in PLACES if place != "dict observations")),
+    (("critic keys",), ("shared encoder", "shared")),
+    (("ppo", "a2c"), ("critic keys",), CORES),
 ]
 """Groups of names: one of each cannot be together in a config."""
 NOT_TOGETHER = {frozenset(names) for groups in REFUSED for names in product(*groups)}

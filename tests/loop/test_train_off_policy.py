@@ -94,16 +94,28 @@ def test_resume_goes_on_from_any_checkpoint_that_is_kept(
     assert weight_hash(resumed) == expected
 
 
-@pytest.mark.parametrize("ratio", [0.25, 1.0, 2.0])
-@pytest.mark.parametrize("train_freq", [1, 7, 64])
+RATIOS = [
+    ("dqn", "auto", 1, 0.25),
+    ("dqn", "auto", 7, 2.0),
+    ("dqn", "auto", 64, 1.0),
+    ("dqn", "async", 16, 0.25),
+    ("sac", "auto", 16, 0.25),
+    ("sac", "async", 1, 0.5),
+    ("td3", "sync", 7, 0.5),
+    ("td3", "async", 16, 0.25),
+]
+
+
+@pytest.mark.parametrize(("algo_id", "engine", "train_freq", "ratio"), RATIOS)
 def test_updates_for_an_env_step_are_the_same_for_any_number_of_envs(
-    train_freq: int, ratio: float, train: Call
+    algo_id: str, engine: str, train_freq: int, ratio: float, train: Call
 ) -> None:
     counts = []
-    for n_envs in (1, 3, 8):
+    for n_envs in (1, 4, 8):
         run = train(
-            "dqn",
-            "CartPole-v1",
+            algo_id,
+            "CartPole-v1" if algo_id == "dqn" else "Pendulum-v1",
+            vectorization_mode=engine,
             n_envs=n_envs,
             n_steps=400 // n_envs,
             train_freq=train_freq,

@@ -12,6 +12,7 @@ from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.env_findings import examine
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.training.live import edited
 from gymnasium_solver.training.prepare import load_config, settle_scales
 from tests.loop.conftest import Notes, SmallEnv, registered
 
@@ -200,6 +201,40 @@ def test_what_is_given_is_kept(make_config: Call) -> None:
     fields = {"normalize_obs": "static", "normalize_reward": False}
     config = make_config("sac", SCALED, env_kwargs={"size": 1e6, "reward": 1e4}, **fields)
     assert settle_scales(config) == (config, [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "gamma"),
+    [
+        ({"max_episode_steps": 500}, 0.99),
+        ({"max_episode_steps": 500, "frame_skip": 2}, 0.98),
+        (
+            {"max_episode_steps": 400,
+             "env_wrappers": [{"id": "FrameSkipWrapper", "skip": [1, 3]}]},
+            0.975,
+        ),
+        ({"max_episode_steps": 20}, 0.95),
+        ({"max_episode_steps": 5000}, 0.995),
+    ],
+)  # fmt: skip
+def test_gamma_follows_from_the_time_limit(
+    fields: dict[str, Any], gamma: float, make_config: Call
+) -> None:
+    config, [note] = settle_scales(make_config("td3", "Pendulum-v1", gamma="auto", **fields))
+    assert isinstance(config, LearnerConfig)
+    assert config.gamma == pytest.approx(gamma)
+    assert note.startswith(f"gamma: auto is {gamma:g} here")
+    assert settle_scales(config) == (config, [])
+
+
+def test_gamma_auto_needs_a_limit(make_config: Call) -> None:
+    config = make_config("dqn", "Probe/ConstantReward-v0", gamma="auto")
+    with pytest.raises(ConfigError, match="has none: give a number"):
+        settle_scales(config)
+    with pytest.raises(ConfigError, match="a number >= 0 and <= 1, auto, or a schedule"):
+        make_config("dqn", "CartPole-v1", gamma="auto_0.9")
+    with pytest.raises(ConfigError, match="gamma: auto is decided before a run starts"):
+        edited(make_config("dqn", "CartPole-v1"), {"gamma": "auto"})
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "sac"])

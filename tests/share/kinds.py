@@ -37,6 +37,14 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "sac": ("Probe/ObsActionRewardContinuous-v0", Q | {"algo": "sac", "activation": "gelu"}),
     "sac-discrete": ("Probe/ObsActionReward-v0", Q | {"algo": "sac"}),
     "td3": ("Probe/ObsActionRewardContinuous-v0", Q | {"algo": "td3"}),
+    "sac-lstm": (
+        "Probe/Memory-v0",
+        Q
+        | {"algo": "sac", "recurrent": "lstm", "recurrent_dim": 8, "sequence_length": 4}
+        | {"learning_starts": 200},
+    ),
+    "sac-critic-keys": ("Probe/DictObs-v0", Q | {"algo": "sac", "critic_keys": ["noise", "kind"]}),
+    "ppo-critic-keys": ("Probe/DictObs-v0", PPO | {"critic_keys": ["noise"]}),
     "crossq": (
         "Probe/ObsActionRewardContinuous-v0",
         Q | {"algo": "crossq", "critic_hidden_dims": [16, 16]},

@@ -11,11 +11,16 @@ from gymnasium_solver.config.schedule import (
     Schedule,
     changing,
 )
-from gymnasium_solver.config.schema import ActorCriticFields, Count, LearnerConfig
+from gymnasium_solver.config.schema import (
+    ActorCriticFields,
+    Count,
+    CriticKeysFields,
+    LearnerConfig,
+)
 from gymnasium_solver.config.types import OptimizerKind
 
 
-class A2CConfig(SelfImitationFields, ActorCriticFields, LearnerConfig):
+class A2CConfig(SelfImitationFields, CriticKeysFields, ActorCriticFields, LearnerConfig):
     n_steps: Count = 500
     """Steps per environment in one epoch, the unit of reports and evaluations. Does not change
     learning: rollout_steps does."""

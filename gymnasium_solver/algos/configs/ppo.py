@@ -14,6 +14,7 @@ from gymnasium_solver.config.schedule import (
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
     Count,
+    CriticKeysFields,
     Float,
     LearnerConfig,
     MinibatchFields,
@@ -22,7 +23,9 @@ from gymnasium_solver.config.schema import (
 Scaling = Literal["rollout", "batch", "percentile", "symlog", "off"]
 
 
-class PPOConfig(SelfImitationFields, ActorCriticFields, MinibatchFields, LearnerConfig):
+class PPOConfig(
+    SelfImitationFields, CriticKeysFields, ActorCriticFields, MinibatchFields, LearnerConfig
+):
     n_steps: Annotated[Count, searched("pow2:32..2048", main=True)] = 2048
     """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
     More: better advantage estimates, fewer updates."""

@@ -106,6 +106,14 @@ class OffPolicyConfig(LearnerConfig):
     """Added to every priority, so that every transition can be sampled."""
     combined_replay: Annotated[bool, live()] = False
     """Combined replay: include the newest transitions in every batch (Zhang and Sutton 2017)."""
+    reset_every: Count | None = None
+    """Gradient steps between two resets of the networks: new weights, moments cleared, target
+    networks copied; the replay and the statistics of observations and rewards are kept. Against
+    overfitting to early data with many updates per step (SR-SAC, BRO). They come after the round of
+    updates in which the number is reached. null: none."""
+    shrink_perturb: Annotated[Float, Field(gt=0, lt=1)] | None = None
+    """With reset_every: the share of the weights that a reset keeps, the rest being new ones
+    (shrink and perturb). Higher: forgets less. null: all weights are new."""
     her: HerField = None
     """Hindsight experience replay, for goal environments (observation, achieved_goal,
     desired_goal): a share k / (k + 1) of the sampled transitions gets a goal that was achieved in
@@ -128,6 +136,8 @@ class OffPolicyConfig(LearnerConfig):
     def _check_rewards(self) -> Self:
         if self.her is not None and self.intrinsic is not None:
             raise ValueError("her computes rewards anew, so it cannot be used with intrinsic")
+        if self.shrink_perturb is not None and self.reset_every is None:
+            raise ValueError("shrink_perturb is part of a reset: set reset_every, such as 100_000")
         if self.replay_on_gpu is True and self.her is not None:
             raise ValueError("her computes goals on the host: remove replay_on_gpu or her")
         if self.replay_on_gpu is True and getattr(self, "recurrent", None) is not None:

@@ -34,7 +34,6 @@ from gymnasium_solver.share.export.deployed import (
     compare_actions,
 )
 from gymnasium_solver.spaces.actions import DiscreteActions
-from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 from gymnasium_solver.spaces.space_types import action_leaves, action_width
 
 MOST_WEIGHTS = 300_000
@@ -65,7 +64,7 @@ def _is_int(policy: Deployed) -> bool:
 
 
 def _n_inputs(policy: Deployed) -> int:
-    return sum(math.prod(space.shape or ()) for space in part_spaces(policy.raw_space).values())
+    return sum(math.prod(space.shape or ()) for space in policy.raw_parts.values())
 
 
 # -- text -------------------------------------------------------------------------------------
@@ -119,7 +118,7 @@ def _flat_act(policy: Deployed, obs: Tensor, mask: Tensor | None = None) -> Tens
     """The policy on observations in one vector: the parts of a Dict side by side, in the order of
     the space. Actions are floats in one vector too."""
     parts, start = [], 0
-    for space in part_spaces(policy.raw_space).values():
+    for space in policy.raw_parts.values():
         width = math.prod(space.shape or ())
         part = obs[:, start : start + width].reshape(-1, *(space.shape or ()))
         start += width
@@ -142,7 +141,7 @@ def _names(policy: Deployed, constants: Sequence[Tensor]) -> list[str]:
 
 
 def _order(policy: Deployed) -> str:
-    spaces = part_spaces(policy.raw_space)
+    spaces = policy.raw_parts
     if list(spaces) == [""]:
         return "in the order of the environment"
     widths = [math.prod(space.shape or ()) for space in spaces.values()]
@@ -193,7 +192,7 @@ class CompiledPolicy:
 def _compare(policy: Deployed, act: CompiledPolicy, step: Seen) -> float:
     inputs = policy.arrays(step.obs, step.mask, None, step.is_first)
     n = len(step.is_first)
-    flat = np.concatenate([array.reshape(n, -1) for _, array in obs_arrays(step.obs)], axis=1)
+    flat = np.concatenate([inputs[name].reshape(n, -1) for name in policy.obs_names], axis=1)
     masks = [None] * n if step.mask is None else list(step.mask)
     actions = np.stack([act(obs, mask) for obs, mask in zip(flat, masks, strict=True)])
     widths = [math.prod(leaf.shape or ()) for leaf in action_leaves(policy.kind.space)]

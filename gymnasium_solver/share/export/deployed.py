@@ -86,7 +86,11 @@ class Deployed(nn.Module):
         self.kind, self.net = actions, agent.net
         self.has_memory, self.has_mask = policy.has_memory, has_mask
         self._outputs, self._of_outputs = _scores_of(policy)
-        self.raw_space = treatment.space
+        self.raw_parts = {
+            name: part
+            for name, part in part_spaces(treatment.space).items()
+            if name not in policy.unread
+        }
         wrappers = applied_layers(treatment, actions.space)
         masks = [wrapper.legal for wrapper in wrappers if isinstance(wrapper, ValidActions)]
         self.maps = [_map(w) for w in wrappers if not isinstance(w, ValidActions)]
@@ -94,7 +98,7 @@ class Deployed(nn.Module):
         self.register_buffer("legal", legal)
         self.carry_width = policy.initial_carry(1)["core"].shape[1] if self.has_memory else 0
         self._is_dict = is_dict(agent.observation_space)
-        self._parts = list(part_spaces(treatment.space))
+        self._parts = list(self.raw_parts)
         self.obs_names = [f"obs.{name}" if name else "obs" for name in self._parts]
         self.input_names = [*self.obs_names, *["action_mask"] * has_mask]
         self.input_names += ["carry", "is_first"] * self.has_memory
@@ -128,7 +132,8 @@ class Deployed(nn.Module):
         self, obs: Obs, mask: np.ndarray | None, carry: np.ndarray | None, is_first: np.ndarray
     ) -> dict[str, np.ndarray]:
         """The inputs by name; `carry` None: none yet."""
-        given = {key: a for key, (_, a) in zip(self.obs_names, obs_arrays(obs), strict=True)}
+        own = dict(obs_arrays(obs))
+        given = {key: own[part] for part, key in zip(self._parts, self.obs_names, strict=True)}
         if self.has_mask:
             assert mask is not None, "this policy takes a mask of legal actions"
             given["action_mask"] = mask
@@ -222,7 +227,7 @@ def _map(wrapper: VectorWrapper) -> Callable[[Parts], Parts]:
         names = wrapper.names
         if len(names) == 1:
             return lambda parts: {"": parts[names[0]]}
-        return lambda parts: {name: parts[name] for name in names}
+        return lambda parts: {name: parts[name] for name in names if name in parts}
     build = _MAPS.get(type(wrapper))
     if build is None or not isinstance(wrapper, ObservationMap):
         raise RunError(
@@ -231,7 +236,9 @@ def _map(wrapper: VectorWrapper) -> Callable[[Parts], Parts]:
         )
     spaces = part_spaces(wrapper.env.observation_space)
     maps = {name: build(wrapper, spaces[name]) for name in wrapper.mapped_parts}
-    return lambda parts: parts | {name: function(parts[name]) for name, function in maps.items()}
+    return lambda parts: (
+        parts | {name: function(parts[name]) for name, function in maps.items() if name in parts}
+    )
 
 
 # -- actions ----------------------------------------------------------------------------------
