@@ -398,7 +398,7 @@ class CriticKeysFields(Fields):
     without them."""
 
 
-class CriticFields(CriticKeysFields, ValueHeadFields, NetworkFields):
+class CriticFields(ValueHeadFields, NetworkFields):
     """For algorithms whose critics are networks apart from the actor."""
 
     title = "critics"

@@ -214,7 +214,7 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("flash", "batch norm"), tuple(a for a in ALGOS if a not in ("sac", *REAL_ONLY))),
     (("repeated noise",), (*DISCRETE_PLACES, *MIXED_PLACES)),
     (REAL_ONLY, (*DISCRETE_PLACES, *MIXED_PLACES)),
-    (("gamma by the limit",), PROBES),
+    (("gamma by the limit",), tuple(place for place in PROBES if place != "goals")),
     (("critic keys",), tuple(place for place in PLACES if place != "dict observations")),
     (("critic keys",), ("shared encoder", "shared")),
     (("ppo", "a2c"), ("critic keys",), CORES),

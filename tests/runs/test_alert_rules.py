@@ -50,6 +50,10 @@ ILL: dict[str, tuple[Change, dict[str, Any]]] = {
         lambda e, s: {} if e < 60 else stuck(50.0) | {"train/roll/ep_rew/best": 188.0},
         {},
     ),
+    "batch_norm_sparse": (
+        always({f"roll/ep_rew/{which}": 0.0 for which in ("mean", "best", "min", "max")}),
+        {"config": {"norm": "batch"}},
+    ),
     "constant_return": (
         always({f"roll/ep_rew/{which}": 0.0 for which in ("mean", "best", "min", "max")}),
         {},

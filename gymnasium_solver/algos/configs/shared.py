@@ -23,6 +23,7 @@ from gymnasium_solver.config.schema import (
     Activation,
     Count,
     CriticFields,
+    CriticKeysFields,
     Float,
     GradNorm,
     LearnerConfig,
@@ -211,7 +212,7 @@ class BatchNormFields(ReplaySequenceFields):
         }
 
 
-class SoftConfig(OffPolicyConfig, CriticFields):
+class SoftConfig(CriticKeysFields, OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
     """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
     data."""
@@ -252,7 +253,7 @@ class SoftConfig(OffPolicyConfig, CriticFields):
         return LOW_FIRST_ALPHA if is_discrete or self.scales_reward else FIRST_ALPHA
 
 
-class DeterministicConfig(BatchNormFields, OffPolicyConfig, CriticFields):
+class DeterministicConfig(BatchNormFields, CriticKeysFields, OffPolicyConfig, CriticFields):
     buffer_size: Count = 1_000_000
     """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
     data."""

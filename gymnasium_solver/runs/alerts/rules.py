@@ -40,7 +40,7 @@ from gymnasium_solver.runs.metrics import describe
 LENGTH, CUT = "train/roll/ep_len/mean", "train/roll/ep_truncated"
 DEAD, WORST = "train/opt/activations/dead", "train/opt/activations/dead_max"
 Q = "train/opt/q/mean"
-LEAST_EPISODES = 100
+LEAST_EPISODES, FEW_EPISODES = 100, 10
 FAR_TOO_FAR = 2.0  # nats in one update
 NARROWER = 2.5  # nats per component of a Box: a standard deviation 12 times smaller
 Seen = str | bool | None
@@ -211,6 +211,23 @@ def constant_return(h: History, score: float, n_episodes: float) -> Seen:
         return None
     is_constant = h.highest_return <= h.lowest_return and not h.is_good
     return is_constant and f"all {n_episodes:,.0f} episodes so far returned {h.highest_return:,.4g}"
+
+
+@rule(SCORE, EPISODES, rows=3, warm_up=0.05)
+def batch_norm_sparse(h: History, score: float, n_episodes: float) -> Seen:
+    """When: critics with batch norm (norm: batch, block: flash), and all episodes so far, at least
+    10, had the same return
+    Means: The reward is sparse, which batch norm learns badly from: what is nearly always the same
+    vanishes in its statistics. XQC scores 0 on cartpole-swingup_sparse, SimbaV2 849.
+    Try: {h.again} --norm null --block simbav2"""
+    config = h.settings.config
+    if config.get("norm") != "batch" and config.get("block") != "flash":
+        return None
+    if n_episodes < FEW_EPISODES:
+        return None
+    is_constant = h.highest_return <= h.lowest_return and not h.is_good
+    text = f"all {n_episodes:,.0f} episodes so far returned {h.highest_return:,.4g}"
+    return is_constant and f"{text}, with batch norm"
 
 
 @rule(LENGTH, CUT, EPISODES, rows=3, warm_up=0.2)
