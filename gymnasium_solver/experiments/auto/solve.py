@@ -53,6 +53,7 @@ from gymnasium_solver.experiments.search.ranking import curve
 from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atomic
 from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_run
 from gymnasium_solver.runs.run import Run, is_run, runs_root
+from gymnasium_solver.training.activity import sigterm_exits
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.seeds import draw_seed
 
@@ -134,13 +135,15 @@ def solve(
     name: str | None = None,
     runs_dir: str | Path | None = None,
     progress: bool = False,
+    trust: bool = False,
     **fields: Any,
 ) -> "Solve":
     """Solve an environment without a config, within env steps or minutes, as `gsolve solve` does.
 
     `result.verdict` has the score and what it means, `result.best_run` the run with its agent.
     With `name` a call that was interrupted is continued by the same call. `fields` are set in every
-    config. `progress` prints each decision.
+    config. `progress` prints each decision. SIGTERM saves and stops all trainings and ends the
+    program with the exit code 75. `trust`: also import code that a folder made elsewhere names.
     """
     root = runs_root(runs_dir)
     folder = None if name is None else root / experiments.FOLDER / name
@@ -157,7 +160,8 @@ def solve(
         if progress:
             print(f"{stage:<8} {text}", flush=True)
 
-    made.run(jobs=jobs, tell=tell)
+    with sigterm_exits():
+        made.run(jobs=jobs, tell=tell, trust=trust)
     return made
 
 
