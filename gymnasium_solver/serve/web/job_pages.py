@@ -31,6 +31,10 @@ JOBS = ".jobs"
 MOST_JOBS = 20
 KEPT_JOBS = 100
 """Jobs whose console is kept; older ones are removed when another one starts."""
+TITLES = {
+    "train": "Train", "eval": "Evaluate", "video": "Record", "experiment": "Experiment",
+    "sweep": "Sweep", "set": "Change fields of",
+}  # fmt: skip
 _ID = re.compile(r"(run:)?[A-Za-z0-9][A-Za-z0-9._+=-]{0,140}")
 _CHECKPOINT = re.compile(r"@best|@last|[0-9]{1,30}")
 
@@ -197,26 +201,29 @@ def as_json(web: Web, job: local.Job) -> Answer:
         "exit_code": job.exit_code,
     }
     told |= _target(words, told["kind"]) if is_own else {"about": name}
-    if not is_own and not is_running and (run := web.store.find(name)) is not None:
-        told |= {"status": run.status, "solved": run.solved, "test": run.test_mean}
-    if told["kind"] == "eval" and not is_running:
-        told["scores"] = _scores(web, told["run"], job.at)
-    if job.exit_code and (last := local.tail(job.folder, 1)):
-        told["why"] = printable(last[0])[:300]
     told["title"] = printable(f"{TITLES.get(told['kind'], told['kind'])} {told['about']}")
-    return told
+    return told if is_running else told | _outcome(web, job, told)
 
 
-TITLES = {"train": "Train", "eval": "Evaluate", "video": "Record", "experiment": "Experiment"}
-TITLES |= {"sweep": "Sweep", "set": "Change fields of"}
+def _outcome(web: Web, job: local.Job, told: Answer) -> Answer:
+    """What a job that has ended came to."""
+    found: Answer = {}
+    if told["id"].startswith("run:") and (run := web.store.find(job.folder.name)) is not None:
+        found |= {"status": run.status, "solved": run.solved, "test": run.test_mean}
+    if told["kind"] == "eval":
+        found["scores"] = _scores(web, told["run"], job.at)
+    if job.exit_code and (last := local.tail(job.folder, 1)):
+        found["why"] = printable(last[0])[:300]
+    return found
 
 
 def _target(words: list[str], kind: str) -> Answer:
     """What a job is about, from its command line."""
+    first = printable("".join(words[1:2]))
     if kind == "set":
-        return {"run": printable(words[1]), "about": printable(words[1])}
+        return {"run": first, "about": first}
     if kind in ("eval", "video"):
-        run, _, checkpoint = printable(words[1]).rpartition("/")
+        run, _, checkpoint = first.rpartition("/")
         return {"run": run, "about": f"{run} {checkpoint}"}
     flags = ("--resume", "--experiment", "--name")
     found = next((words[words.index(flag) + 1] for flag in flags if flag in words[:-1]), "")
