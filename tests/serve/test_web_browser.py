@@ -394,6 +394,7 @@ def test_every_page_is_accessible(open_page: Open, scheme: str) -> None:
         "runs/cart-0.001-0?tab=curves": ".chart canvas",
         "runs/cart-0.001-0?tab=spread": ".spread .panel",
         "runs/cart-0.001-0?tab=config": "table.config", "start": ".config-card",
+        "runs/cart-0.001-0?tab=evaluations": ".evaluations", "inspect": ".in-pick",
     }  # fmt: skip
     page = open_page(color_scheme=scheme)
     start = page.url
