@@ -122,7 +122,9 @@ def by_hand(runs: Sequence[RunSummary]) -> str:
 def save_small(page: Any, path: Path) -> None:
     """A picture of the page, of few colours."""
     image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
-    image.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+    # Median cut would lose the colours of single points.
+    few = image.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
     print(path)
 
 

@@ -26,8 +26,8 @@ const keyOf = (v) => configText(v);
 export function axis(values, kind) {
   if (kind === "choice" || !values.every(finite)) {
     const options = [...new Set(values.map(keyOf))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
-    const at = (v) => (options.length > 1 ? options.indexOf(keyOf(v)) / (options.length - 1) : 0.5);
-    return { at, ticks: options.map((text) => [text, options.length > 1 ? options.indexOf(text) / (options.length - 1) : 0.5]) };
+    const place = (i) => (i + 0.5) / options.length;
+    return { at: (v) => place(options.indexOf(keyOf(v))), ticks: options.map((text, i) => [text, place(i)]) };
   }
   const turn = kind === "log" && values.every((v) => v > 0) ? Math.log10 : kind === "logit" && values.every((v) => v > 0 && v < 1) ? logit : (v) => v;
   if (values.every((v) => v === values[0])) return { at: () => 0.5, ticks: values.length ? [[fieldText(values[0]), 0.5]] : [] };
