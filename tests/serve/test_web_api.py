@@ -377,7 +377,9 @@ def test_no_route_reads_a_link_or_a_pipe(web: TestClient, runs: Path, kind: str)
     places = (place.split() for topic in TOPICS for place in topic.QUESTIONS)
     paths = {path for method, path in places if method == "GET" and path.count("{") <= 1}
     paths = {path.replace("{run}", run.name) for path in paths if "run" in path}
-    paths |= {f"/api/{name}" for name in ("series", "groups", "diff", "report.html")}
+    asked = ("series", "groups", "bands", "scores", "metrics", "scatter", "diff", "report.html")
+    paths |= {f"/api/{name}" for name in asked}
+    where |= {"x": "epoch", "y": "test"}
     for name in sorted(path.name for path in run.iterdir() if path.is_file()):
         (run / name).rename(runs.parent / "kept")
         (run / name).symlink_to(secret) if kind == "link" else os.mkfifo(run / name)
