@@ -217,7 +217,7 @@ def test_all_problems_are_told_one_line_each() -> None:
         "n_envs: got 0, expected a whole number >= 1 or 'auto'",
         "hidden_dims: got [64, 0], expected a list of whole numbers >= 1",
         "policy_lr: got 'fast', expected a number, lin_NUMBER, or {start: ..., end: ...}",
-        "gamma: got 2, expected a number >= 0 and <= 1, or a schedule",
+        "gamma: got 2, expected a number >= 0 and <= 1, auto, or a schedule",
         "learning_rate: unknown field. Did you mean policy_lr?",
     ]
 
@@ -229,7 +229,11 @@ def test_all_problems_are_told_one_line_each() -> None:
         ("n_steps", 8.5, "got 8.5, expected a whole number >= 1"),
         ("n_steps", True, "got true, expected a whole number >= 1"),
         ("n_steps", None, "got null, expected a whole number >= 1"),
-        ("gamma", "0.9", "got '0.9', expected a number >= 0 and <= 1, or a schedule (this is text"),
+        (
+            "gamma",
+            "0.9",
+            "got '0.9', expected a number >= 0 and <= 1, auto, or a schedule (this is text",
+        ),
         ("gamma", True, "got true, expected a number"),
         ("gamma", float("nan"), "got nan, expected a number"),
         ("clip_obs", float("inf"), "got inf, expected a number > 0"),

@@ -215,7 +215,10 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("repeated noise",), (*DISCRETE_PLACES, *MIXED_PLACES)),
     (REAL_ONLY, (*DISCRETE_PLACES, *MIXED_PLACES)),
     (("gamma by the limit",), tuple(place for place in PROBES if place != "goals")),
-    (("critic keys",), tuple(place for place in PLACES if place != "dict observations")),
+    (
+        ("critic keys",),
+        tuple(p for p in PLACES if p not in ("dict observations", "dict and masks")),
+    ),
     (("critic keys",), ("shared encoder", "shared")),
     (("ppo", "a2c"), ("critic keys",), CORES),
 ]
