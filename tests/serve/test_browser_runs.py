@@ -127,10 +127,11 @@ def test_a_job_ends_with_a_message_and_buttons_outlive_a_restart(
     first = BackgroundServer(Settings(root=runs, port=0))
     page = chromium.new_page()
     page.goto(f"{first.settings.url}runs/cart-0.001-0")
-    expect(page.get_by_role("button", name="Evaluate…")).to_be_visible()
+    expect(page.get_by_text("More", exact=True)).to_be_visible()
     port = first.settings.port
     first.close()
     with BackgroundServer(Settings(root=runs, port=port)):
+        page.get_by_text("More", exact=True).click()
         page.get_by_role("button", name="Evaluate…").click()
         page.get_by_role("button", name="Evaluate", exact=True).click()
         expect(page.locator(".job")).to_be_visible()  # it has another token now

@@ -4,6 +4,7 @@ import { html, useState } from "../vendor/ui.js";
 import { apiUrl, canWrite, get, post, postTrusted } from "../lib/api.js";
 import { configText } from "../lib/format.js";
 import { JobConsole } from "../lib/job.js";
+import { followJobs } from "../lib/jobs.js";
 import { Menu } from "../lib/menu.js";
 import { Dialog, attempt, toast } from "../lib/parts.js";
 import { go, href } from "../lib/router.js";
@@ -26,7 +27,7 @@ export function Actions({ id, detail, run, reload }) {
   const close = () => setDialog(null);
   const call = (action, body = {}) => attempt(() => postTrusted(path(id, action), body));
   const stop = async () => { if (await call("stop")) { toast("It saves and stops."); reload(); } };
-  const start = async (action, body) => { const got = await call(action, body); if (got) { close(); setJob(got.job); reload(); } };
+  const start = async (action, body) => { const got = await call(action, body); if (got) { close(); setJob(got.job); followJobs(); reload(); } };
   const archive = () => attempt(() => post("runs/archive", { runs: [id] }), "Archived; Runs, Archived restores it").then((done) => { if (done) go("/"); });
   const isOver = !detail.is_alive && run.status !== "broken";
   const hasCheckpoint = run.checkpoints.length > 0;
