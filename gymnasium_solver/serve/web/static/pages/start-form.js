@@ -1,7 +1,7 @@
 // The form of a config: every field with its documentation, checked by the server while you type; it
 // starts one run, an experiment of several seeds, or a sweep.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
-import { post } from "../lib/api.js";
+import { post, session } from "../lib/api.js";
 import { configText, seconds, short } from "../lib/format.js";
 import { throttled } from "../lib/parts.js";
 import { href, setQuery } from "../lib/router.js";
@@ -41,7 +41,7 @@ export function Form({ target, query }) {
         <input value=${name} placeholder="name (optional)" aria-label="Name" size="18" onInput=${(e) => setName(e.target.value)} /><button class="primary" disabled=${isWrong || checked.pending || isStarting}>${isStarting ? "Starting…" : button}</button></div>
       ${base.description && html`<p class="quiet">${base.description}</p>`}
       <pre class="scroll" tabindex="0">${commandOf(target, fields, kind, many, search)}</pre>
-      <p role="status" class=${isWrong ? "bad" : "quiet"}>${checked.pending ? "Checking…" : checked.other || (isWrong ? "Some fields are wrong." : `${Object.keys(typed).length ? `Fine, ${Object.keys(typed).length} changed.` : "As shipped; change what you like."} ${estimate(base.values, kind, many)}`)}</p></header>
+      <p role="status" class=${isWrong ? "bad" : "quiet"}>${checked.pending ? "Checking…" : checked.other || (isWrong ? "Some fields are wrong." : `${Object.keys(typed).length ? `Fine, ${Object.keys(typed).length} changed.` : "Nothing changed yet."} ${estimate(base.values, kind, many)}`)}</p></header>
     ${kind !== "run" && html`<${Many} kind=${kind} many=${many} setMany=${setMany} base=${base} />`}
     <${Fields} base=${base} typed=${typed} set=${set} errors=${checked.errors} hidesSeed=${kind !== "run"} /></form>`;
 }
@@ -85,7 +85,8 @@ function parse(message, typed) {
 const quoted = (text) => (/[\s{}[\]*|;&<>()$'"]/.test(text) ? `'${text.replaceAll("'", "'\\''")}'` : text);
 
 function commandOf(target, fields, kind, many, search) {
-  const words = [kind === "sweep" ? "gsolve sweep" : "gsolve train", target];
+  const file = target.startsWith("run:") ? quoted(`${session.value.root}/${target.slice(4)}/config.yaml`) : target;
+  const words = [kind === "sweep" ? "gsolve sweep" : "gsolve train", file];
   if (kind === "experiment") words.push(`--seeds ${many.seeds}`);
   if (kind === "sweep") words.push(...Object.entries(search).map(([field, range]) => `--param ${quoted(range ? `${field}=${range}` : field)}`), `--trials ${many.trials}`);
   if (kind !== "run") words.push(`--jobs ${many.atOnce}`);
