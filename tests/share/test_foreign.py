@@ -524,7 +524,7 @@ OMITTED: dict[str, dict[str, Any]] = {
     "ppo": {"policy_lr": 3e-4, "n_steps": 2048, "batch_size": 64, "n_epochs": 10, "vf_coef": 0.5,
             "gae_lambda": 0.95, "clip_range": 0.2, "ent_coef": 0.0, "adam_eps": 1e-5, "n_envs": 1,
             "normalize_advantages": "batch", "share_trunk": False, "normalize_reward": False},
-    "a2c": {"policy_lr": 7e-4, "rollout_steps": 5, "gae_lambda": 1.0, "optimizer": "rmsprop_tf",
+    "a2c": {"policy_lr": 7e-4, "rollout_steps": 5, "gae_lambda": 1.0, "optimizer": "rmsprop",
             "adam_eps": 1e-5, "normalize_advantages": "off", "n_envs": 1},
 }  # fmt: skip
 

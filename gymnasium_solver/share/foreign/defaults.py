@@ -49,7 +49,7 @@ _SB3_REPLAY = {
 # What the code of SB3 does, in our fields.
 SB3_CODE: dict[str, dict[str, Any]] = {
     "ppo": _SB3_ON_POLICY | {"adam_eps": 1e-5, "optimizer": "adam"},
-    "a2c": _SB3_ON_POLICY | {"optimizer": "rmsprop_tf"},
+    "a2c": _SB3_ON_POLICY | {"optimizer": "rmsprop"},
     "dqn": _SB3_REPLAY | {"hidden_dims": [64, 64], "loss": "huber", "double": False},
     "sac": _SB3_REPLAY
     | {"hidden_dims": [256, 256], "n_critics": 2, "critic_lr": None, "max_grad_norm": None,
