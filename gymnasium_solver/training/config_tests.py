@@ -65,6 +65,16 @@ SHORT_REPLAY: dict[str, Any] = {
     "updates_per_step": 0.1,
     "buffer_size": 1000,
 }
+# Plans with the model of a GPU take seconds on a CPU.
+SHORT_PLANS: dict[str, Any] = {
+    "n_samples": 16,
+    "n_policy_samples": 2,
+    "n_elites": 4,
+    "plan_iterations": 2,
+    "batch_size": 16,
+    "pretrain_updates": 1,
+    "compile": False,
+}
 # gsolve train --dev
 ROWS, REPEATS, MOST_ENVS = 64, 10, 4
 DESCENTS = 50  # steps on the fixed batch
@@ -277,7 +287,9 @@ def short_config(name: str, **overrides: Any) -> Config:
     """The config with a budget of two short epochs."""
     config = load_config(name)
     has_replay = hasattr(config, "learning_starts")
-    groups = {"group_size": N_ENVS} if getattr(config, "same_start_envs", 1) > 1 else {}
+    groups: dict[str, Any] = {"group_size": N_ENVS} if getattr(config, "same_start_envs", 1) > 1 else {}
+    if hasattr(config, "plan_iterations"):
+        groups |= SHORT_PLANS
     short = {**SHORT, **(SHORT_REPLAY if has_replay else {}), **groups, **overrides}
     return load_config(name, overrides=short)
 
@@ -340,6 +352,8 @@ def dev_config(config: Config) -> Config:
     }
     if hasattr(config, "learning_starts"):
         short |= {"learning_starts": 32, "buffer_size": 4096, "save_replay": False}
+    if hasattr(config, "pretrain_updates"):
+        short |= {"pretrain_updates": 0, "updates_per_step": 0.1, "learning_starts": 64}
     if config.seed is None:
         short["seed"] = 0
     return config.replace(**short)
