@@ -171,15 +171,20 @@ class Replay(Ring):
         """
         self.check_not_empty()
         first, n_starts = self.oldest_row, self._n_added - length - self.oldest_row + 1
-        starts = np.arange(first, first + n_starts) if n_starts > 0 else np.empty(0, np.int64)
-        index = (starts[:, None] % self.n_rows * self.n_envs + np.arange(self.n_envs)).reshape(-1)
-        index = index[self.is_valid(index)] if len(index) else index
-        if len(index) == 0:
+        n_places, found = max(0, n_starts) * self.n_envs, np.empty(0, np.int64)
+        while len(found) < n and n_places:  # not a list of all steps: it takes longer than a batch
+            place = (rng.random(n + n // 4 + 8) * n_places).astype(np.int64)
+            index = (place + first * self.n_envs) % self._n_leaves
+            index = index[self.is_valid(index)]
+            if len(index) == 0 and not self.is_valid(self.leaves(first, first + n_starts)).any():
+                break
+            found = np.concatenate([found, index])
+        if len(found) < n:
             raise ConfigError(
                 f"the replay buffer has no sequence of {length} rows yet: collect more env steps "
                 "before the first update (learning_starts), or use shorter sequences."
             )
-        return index[rng.integers(len(index), size=n)]
+        return found[:n]
 
     def sequences(self, index: np.ndarray, length: int) -> Sequences:
         """The rows from `index` on, with the acting policy's carry before the first row."""

@@ -287,7 +287,9 @@ def short_config(name: str, **overrides: Any) -> Config:
     """The config with a budget of two short epochs."""
     config = load_config(name)
     has_replay = hasattr(config, "learning_starts")
-    groups: dict[str, Any] = {"group_size": N_ENVS} if getattr(config, "same_start_envs", 1) > 1 else {}
+    groups: dict[str, Any] = (
+        {"group_size": N_ENVS} if getattr(config, "same_start_envs", 1) > 1 else {}
+    )
     if hasattr(config, "plan_iterations"):
         groups |= SHORT_PLANS
     short = {**SHORT, **(SHORT_REPLAY if has_replay else {}), **groups, **overrides}

@@ -16,6 +16,7 @@ BARS = {
     "Acrobot-v1:ppo": -85,
     "MountainCar-v0:ppo": -110,
     "Pendulum-v1:ppo": -175,
+    "Pendulum-v1:tdmpc2": -175,
     "LunarLander-v3:ppo": 240,
     "LunarLander-v3:a2c": 156,
     "Taxi-v3:ppo": 7.5,

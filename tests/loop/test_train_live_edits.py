@@ -134,6 +134,7 @@ EDITED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "crossq": ("crossq", CONTINUOUS, {"ent_coef": 0.2}),
     "td3": ("td3", CONTINUOUS, {"policy_delay": 1}),
     "ddpg": ("ddpg", CONTINUOUS, {}),
+    "tdmpc2": ("tdmpc2", CONTINUOUS, {}),
     "bc": ("bc", "Probe/ObsActionReward-v0", {}),
     "random": ("random", DISCRETE, {}),
 }
@@ -141,6 +142,7 @@ LEFT_OUT = {
     "ppo memory": ["sil"],
     "dqn memory": ["combined_replay"],
     "sac": ["ent_coef"],  # a learnt one stays so
+    "tdmpc2": ["n_step", "combined_replay"],
     "bc": ["intrinsic"],
 }
 PER_EDIT = 6  # fields

@@ -478,7 +478,8 @@ def test_losses_and_plans_read_nothing_on_the_host() -> None:
 
 def test_images_are_learnt_from(tmp_path: Path) -> None:
     image = spaces.Box(0, 255, (3, 16, 16), np.uint8)
-    own = learner(obs=image, cnn_channels=[4, 4, 4], n_critics=2)
+    few = {"pretrain_updates": 0, "updates_per_step": 0.1}
+    own = learner(obs=image, cnn_channels=[4, 4, 4], n_critics=2, **few)
     assert own.loss_weights.shift == 3
     rows = Rollout.allocate(30, 1, image, own.actions)
     rng = np.random.default_rng(0)
