@@ -1,5 +1,6 @@
 """Experiments and sweeps in the web app: what the pages ask, and the pages in a browser."""
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ pytest.importorskip("optuna")
 from starlette.testclient import TestClient
 
 from gymnasium_solver.backends import local
+from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.experiments import pool
 from gymnasium_solver.experiments.experiment import Experiment, create
 from gymnasium_solver.experiments.search import sweep_report
@@ -156,6 +158,33 @@ def test_what_is_started_stopped_resumed_and_kept(
     kept = post(web, "sweeps/search/keep", variant="ppo_tuned", trial=1)
     assert kept["config"] == "CartPole-v1:ppo_tuned"
     assert "trial 1 of 10" in (tmp_path / "CartPole-v1.yaml").read_text()
+
+
+@pytest.mark.parametrize("kind", ["experiments/rates", "sweeps/search"])
+def test_a_strangers_code_is_imported_only_if_the_user_agrees(
+    root: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+
+    def start(argv: list[str], folder: Path) -> None:
+        started.append(argv)
+        raise trainings.RunError("refused by the test")
+
+    monkeypatch.setattr(local, "start", start)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    folder = Path(shutil.copytree(root / kind, tmp_path / "runs" / kind, symlinks=True))
+    for file in (*folder.glob("configs/*.yaml"), *folder.glob("base.yaml")):
+        file.write_text(dump_yaml(dict(read_file(file)[0]) | {"plugins": ["strange"]}))
+    app = create_app(Settings(root=tmp_path / "runs", token="secret"))
+    web = TestClient(app, base_url="http://127.0.0.1:7070")
+    answer = web.post(f"/api/{kind}/resume", json={}, headers=TOKEN)
+    assert (answer.status_code, answer.json().get("needs_trust", answer.text), started) == (
+        409,
+        True,
+        [],
+    )
+    web.post(f"/api/{kind}/resume", json={"trust": True}, headers=TOKEN)
+    assert "--trust" in started.pop()
 
 
 def test_a_coordinator_is_stopped_whoever_started_it(
