@@ -232,3 +232,22 @@ def test_explain_a_vector_agent_shows_frames_and_named_components(
     assert "gradient x input" in " ".join(result["notes"])
     check_page(result)
     assert "no convolution layers" in refused(shared_run, capsys, "--layer", "1")
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_explaining_a_planner_changes_nothing_that_it_does(greedy: bool) -> None:
+    """It draws numbers for greedy actions too, which must not be those of the episode."""
+    small = {"mlp_dim": 8, "enc_dim": 8, "latent_dim": 8, "n_critics": 2, "n_samples": 16}
+    small |= {"n_elites": 4, "n_policy_samples": 2, "plan_iterations": 2}
+    fields: dict[str, Any] = {"env_id": "x", "algo_id": "tdmpc2", "compile": False, **small}
+    agent = build_agent(build_config({**fields, "seed": 1}), VECTOR, BOX)
+    taken = []
+    for explains in (False, True):
+        actor = PolicyActor(agent, greedy=greedy, explains=explains)
+        actor.start(2, seed=5)
+        obs, first = np.ones((2, *VECTOR.shape), np.float32), np.ones(2, bool)
+        steps = [actor.decide(obs, first if t == 0 else ~first, None) for t in range(4)]
+        taken.append([[row.action.tolist() for row in step] for step in steps])
+    assert taken[0] == taken[1]
+    assert steps[0][0].value is not None
+    assert steps[0][0].std is not None
