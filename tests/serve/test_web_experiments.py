@@ -180,10 +180,6 @@ def test_a_strangers_code_is_imported_only_if_the_user_agrees(
     answer = web.post(f"/api/{kind}/resume", json={}, headers=TOKEN)
     assert (answer.status_code, started) == (409, []), answer.text
     assert answer.json()["needs_trust"] is True
-        409,
-        True,
-        [],
-    )
     web.post(f"/api/{kind}/resume", json={"trust": True}, headers=TOKEN)
     assert "--trust" in started.pop()
 
