@@ -34,6 +34,7 @@ from gymnasium_solver.algos.tdmpc2_losses import (
     next_scale,
     policy_loss,
 )
+from gymnasium_solver.config.schedule import at_start
 from gymnasium_solver.data.memory import SequenceSample
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import SequenceBatch, sequence_batch
@@ -96,6 +97,7 @@ class TDMPC2(ReplayLearner):
             self.net, self.observation_space, self.actions, self.act_rng, search,
             compile=how.compiles and how.records_acting,
         )  # fmt: skip
+        self.policy.gamma = at_start(cfg.gamma)
         self.forwards["plan"] = self.policy.imagination
         parts = {
             "representation": Part(

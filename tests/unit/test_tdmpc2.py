@@ -402,6 +402,15 @@ def test_the_first_updates_are_as_many_as_the_random_steps() -> None:
     assert learner(learning_starts=20, pretrain_updates=0).remember(rollout(20)) == 20
 
 
+def test_plans_discount_as_the_config_says() -> None:
+    own = learner(gamma={"start": 0.8, "end": 0.9})
+    assert own.policy.gamma == 0.8
+    own.set_clock(50, 100)
+    own.before_rollout(50, 100)
+    assert own.policy.gamma == pytest.approx(0.85)
+    assert own.policy.state() == {"gamma": pytest.approx(0.85)}
+
+
 def test_what_one_update_changes() -> None:
     """The encoder learns at 0.3 of the rate, target critics move by 0.01, and the policy's step
     uses the critics after theirs."""
