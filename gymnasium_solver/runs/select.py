@@ -6,7 +6,8 @@
 A word must occur in the id, env, algorithm, variant, status or a tag; "solved" selects solved runs.
 A condition compares a field: id (a part of one is enough), env, algo, variant, seed, status, test,
 val, steps, episodes, time, tag, experiment, or any field of the config; a schedule counts as its
-start. A field that no run has is an error.
+start. A field that no run has is an error. A minus before either excludes what it accepts, and `or`
+between them starts an alternative: "CartPole -solved or tag=paper".
 """
 
 import operator
@@ -18,6 +19,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.summary import RunSummary
 from gymnasium_solver.suggest import did_you_mean
 
+OR = "or"
 _COMPARE = {"<": operator.lt, ">": operator.gt, "<=": operator.le, ">=": operator.ge}
 Config = Callable[[RunSummary], dict[str, Any]]
 _CONDITION = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?P<sign>>=|<=|!=|=|>|<)(?P<value>.*)", re.S)
@@ -47,12 +49,21 @@ FIELDS: dict[str, Callable[[RunSummary], Any]] = {
 def select(
     runs: Sequence[RunSummary], words: Iterable[str], config: Config | None = None
 ) -> list[RunSummary]:
-    """The runs that all words and conditions accept. `config` reads the config of a run."""
+    """The runs that all words and conditions of an alternative accept. `config` reads the config
+    of a run."""
     given = list(words)
-    tests = [_test(word, config) for word in given]
-    for condition in filter(None, map(_CONDITION.fullmatch, given)):
+    for condition in filter(None, (_CONDITION.fullmatch(_plain(word)) for word in given)):
         check_column(condition["name"], runs, config)
-    return [run for run in runs if all(test(run) for test in tests)] if tests else list(runs)
+    alternatives: list[list[Callable[[RunSummary], bool]]] = [[]]
+    for word in given:
+        if word == OR:
+            alternatives.append([])
+        else:
+            alternatives[-1].append(_test(word, config))
+    either = [tests for tests in alternatives if tests]
+    if not either:
+        return list(runs)
+    return [run for run in runs if any(all(test(run) for test in tests) for tests in either)]
 
 
 def sort(runs: Sequence[RunSummary], name: str, config: Config | None = None) -> list[RunSummary]:
@@ -76,7 +87,15 @@ def value_of(run: RunSummary, name: str, config: Config | None = None) -> Any:
     return value
 
 
+def _plain(word: str) -> str:
+    """Without the minus that excludes."""
+    return word[1:] if len(word) > 1 and word[0] == "-" else word
+
+
 def _test(word: str, config: Config | None) -> Callable[[RunSummary], bool]:
+    if _plain(word) != word:
+        accepts = _test(_plain(word), config)
+        return lambda run: not accepts(run)
     match = _CONDITION.fullmatch(word)
     if match is None:
         return lambda run: word.lower() in searchable(run)
