@@ -89,8 +89,8 @@ class TDMPC2(ReplayLearner):
             generator=self.generator,
         ).to(self.device)
         search = Search(
-            cfg.horizon, cfg.iterations(width), cfg.n_samples, cfg.n_policy_samples, cfg.n_elites,
-            cfg.plan_std_min, cfg.plan_std_max, cfg.plan_temperature,
+            cfg.plan_horizon, cfg.iterations(width), cfg.n_samples, cfg.n_policy_samples,
+            cfg.n_elites, cfg.plan_std_min, cfg.plan_std_max, cfg.plan_temperature,
         )  # fmt: skip
         how = self.execution
         self.policy = PlanningPolicy(
@@ -111,9 +111,9 @@ class TDMPC2(ReplayLearner):
         self.prior = self.add_descent(
             "policy", self.policy_loss, self.net.prior, eps=POLICY_ADAM_EPS
         )
-        self.sequences = SequenceLengths(0, cfg.horizon)
+        self.sequences = SequenceLengths(0, cfg.plan_horizon)
         self.loss_weights = LossWeights(
-            cfg.step_weight, cfg.consistency_coef, cfg.reward_coef, cfg.value_coef,
+            cfg.step_weight, cfg.consistency_coef, cfg.reward_coef, cfg.critic_coef,
             cfg.termination_coef,
             shift=cfg.image_shift if self.net.encoder.layouts else 0,
         )  # fmt: skip
@@ -155,7 +155,7 @@ class TDMPC2(ReplayLearner):
         if n_updates == 0:
             return ()
         assert self.memory is not None
-        memory, n, length = self.memory, self.config.batch_size, self.config.horizon
+        memory, n, length = self.memory, self.config.batch_size, self.config.plan_horizon
         return (memory.sequences(n, length) for _ in range(n_updates))
 
     def columns(self, sample: AnySample) -> SequenceBatch:
@@ -166,7 +166,7 @@ class TDMPC2(ReplayLearner):
     # -- the update ---------------------------------------------------------------------------
 
     def step(self, batch: SequenceBatch, hp: Hp, turn: None) -> Learnt:
-        cfg, lr, n_steps = self.config, hp["policy_lr"], self.config.horizon
+        cfg, lr, n_steps = self.config, hp["policy_lr"], self.config.plan_horizon
         n, width = len(batch.reward), self.net.n_actions
         shifts = self.loss_weights.shift > 0
         given = ModelBatch(

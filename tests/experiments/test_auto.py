@@ -100,7 +100,11 @@ def test_gamma_follows_from_the_length_of_an_episode(horizon: int, gamma: float)
 
 def test_what_cannot_be_recognised_by_its_name() -> None:
     """No id of an environment in the code and the presets of `auto`."""
-    ids = [name.rpartition("/")[2] for name in gymnasium.registry]
+    shipped = [
+        name for name, entry in gymnasium.registry.items()
+        if str(entry.entry_point).startswith(("gymnasium.envs", "ale_py"))  # other tests add more
+    ]  # fmt: skip
+    ids = [name.rpartition("/")[2] for name in shipped]
     stems = {re.sub(r"-v\d+$", "", name).lower() for name in ids if len(name) > 6}
     text = "".join(p.read_text() for p in Path(auto.__file__).parent.glob("*.[py]*")).lower()
     code = re.sub(r'""".*?"""', "", text, flags=re.DOTALL)

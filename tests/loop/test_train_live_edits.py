@@ -104,6 +104,7 @@ NEW_VALUES: dict[str, Any] = {
     "double": True,
     "loss": "mse",
     "burn_in": 3,
+    "max_minutes": 60.0,
     "value_rescaling": True,
     "epsilon": 0.5,
     "td_lambda": 0.4,

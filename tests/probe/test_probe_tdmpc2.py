@@ -19,7 +19,7 @@ SETTINGS: dict[str, Any] = {
     "algo_id": "tdmpc2", "seed": 1, "n_envs": 4, "n_steps": 100, "max_env_steps": 1000,
     "buffer_size": 1000, "batch_size": 32, "learning_starts": 10, "gamma": GAMMA, "tau": 0.3,
     "enc_dim": 16, "mlp_dim": 32, "latent_dim": 16, "n_critics": 2, "n_samples": 64,
-    "n_policy_samples": 4, "n_elites": 8, "plan_iterations": 4, "horizon": 2, "compile": False,
+    "n_policy_samples": 4, "n_elites": 8, "plan_iterations": 4, "plan_horizon": 2, "compile": False,
 }  # fmt: skip
 
 

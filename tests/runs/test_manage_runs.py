@@ -71,7 +71,7 @@ def test_damaged_labels_do_not_hide_other_runs(tmp_path: Path, text: str) -> Non
         (["tag=x"], [1]),
         (["x"], [1]),
         (["variant=dqn"], []),
-        (["nothing=1"], []),
+        (["note=1"], []),
     ],
 )
 def test_filters(tmp_path: Path, words: list[str], seeds: list[int]) -> None:

@@ -523,7 +523,7 @@ def test_images_are_learnt_from(tmp_path: Path) -> None:
         ({"buffer_size": 2}, "buffer_size 2 holds 2 rows"),
         ({"n_critics": 1}, "n_critics"),
         ({"model_size": "2M"}, "model_size"),
-        ({"horizon": 0}, "horizon"),
+        ({"plan_horizon": 0}, "plan_horizon"),
     ],
 )
 def test_bad_settings_are_refused_in_one_line(fields: dict[str, Any], message: str) -> None:

@@ -46,7 +46,7 @@ WITHOUT = {
 
 class TDMPC2Config(OffPolicyConfig):
     batch_size: Annotated[Count, live(), searched("pow2:32..512", main=True)] = 256
-    """Subsequences per gradient step, each of `horizon` steps. Larger: less noisy, slower."""
+    """Subsequences per gradient step, each of `plan_horizon` steps. Larger: less noisy, slower."""
     buffer_size: Count = 1_000_000
     """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
     data."""
@@ -101,7 +101,7 @@ class TDMPC2Config(OffPolicyConfig):
     episodic: bool = True
     """Predict terminations, and plan with them. false: for tasks that only a time limit ends, such
     as those of dm_control, which saves a network."""
-    horizon: Annotated[Count, searched("int:2..5")] = 3
+    plan_horizon: Annotated[Count, searched("int:2..5")] = 3
     """Steps of a subsequence and of a plan. More: sees further, model errors add up, slower."""
     rho: Literal["auto"] | Annotated[Float, Field(gt=0, le=1)] = "auto"
     """Weight of a step in the losses, compared with the step before. auto: 0.5, or 0.7 with
@@ -110,7 +110,7 @@ class TDMPC2Config(OffPolicyConfig):
     """Weight of the error of predicted latent states."""
     reward_coef: NonNegative = 0.1
     """Weight of the loss of predicted rewards."""
-    value_coef: NonNegative = 0.1
+    critic_coef: NonNegative = 0.1
     """Weight of the critics' loss."""
     termination_coef: NonNegative = 1.0
     """Weight of the loss of predicted terminations, with episodic."""
@@ -166,10 +166,10 @@ class TDMPC2Config(OffPolicyConfig):
                 f"plan_std_max {self.plan_std_max} is below plan_std_min {self.plan_std_min}"
             )
         rows = self.buffer_size // self.n_envs
-        if rows < self.horizon:
+        if rows < self.plan_horizon:
             raise ValueError(
                 f"buffer_size {self.buffer_size:,} holds {rows} rows of {self.n_envs} envs, less "
-                f"than a subsequence of horizon {self.horizon}: raise buffer_size"
+                f"than a subsequence of plan_horizon {self.plan_horizon}: raise buffer_size"
             )
         return self
 
@@ -186,7 +186,7 @@ class TDMPC2Config(OffPolicyConfig):
 
     @property
     def gradient_samples(self) -> int:
-        return self.batch_size * self.horizon
+        return self.batch_size * self.plan_horizon
 
     @property
     def step_weight(self) -> float:
