@@ -9,7 +9,7 @@ from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb, yaml_values
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import manage
-from gymnasium_solver.runs.edits import pending_requests, read_edits
+from gymnasium_solver.runs.edits import ask_pause, pending_requests, read_edits
 from gymnasium_solver.runs.resolve import resolve_run, run_ids
 from gymnasium_solver.runs.run import Run
 
@@ -160,6 +160,8 @@ same. Without FIELD=VALUE: list the changes of the run.
 
 RUN
 [FIELD=VALUE...]     as in the config's YAML
+--pause              let it wait at the end of its epoch
+--go-on              end the pause
 --at ENV_STEPS       not before this many env steps
 --wait SECONDS=10    how long to wait until it takes effect
 --source NAME        internal: who asks, as recorded in the run
@@ -169,11 +171,19 @@ examples:
   gsolve set @last policy_lr=1e-4
   gsolve set @last ent_coef=0 "clip_range={start: 0.2, end: 0.1}"
   gsolve set a1b2 max_env_steps=2e6 --at 500_000
+  gsolve set @last --pause
   gsolve set @last
 """)
 def set_fields(args: Args) -> int:
     """Exit code 1 if the training process refused the change."""
     run = run_of(args)
+    if args.pause or args.go_on:
+        if args.values or args.pause == args.go_on:
+            raise UsageError("--pause and --go-on stand alone")
+        ask_pause(run, args.pause)
+        text = "waits at the end of its epoch" if args.pause else "goes on"
+        out.tell(args, {"run": run.id, "paused": args.pause}, f"{run.id}: {text}")
+        return 0
     if not args.values:
         _show_changes(args, run)
         return 0

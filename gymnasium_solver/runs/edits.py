@@ -18,7 +18,7 @@ from typing import Any
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import files
 from gymnasium_solver.runs.jsonl import read_jsonl
-from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.run import Run, is_alive_here
 
 BY_RULE = "rule"  # source of changes that a resume computes again by itself
 
@@ -52,6 +52,23 @@ class Edit:
     @property
     def new(self) -> dict[str, Any]:
         return {name: values[1] for name, values in self.changed.items()}
+
+
+def pause_path(run: Run) -> Path:
+    """While it exists, the training waits at the end of its epoch."""
+    return run.path / "pause"
+
+
+def ask_pause(run: Run, is_asked: bool) -> None:
+    """Ask a running training to wait, or to go on. RunError if it does not run here."""
+    if not is_alive_here(run.meta()):
+        raise RunError(f"{run.id} is not training here, so that it cannot be paused")
+    path = pause_path(run)
+    with files.writing("a request", path):
+        if is_asked:
+            files.write_atomic(path, b"")
+        else:
+            path.unlink(missing_ok=True)
 
 
 def requests_dir(run: Run) -> Path:

@@ -40,7 +40,7 @@ from gymnasium_solver.version import __version__
 
 INDEX, CONFIGS = ".index.json", ".configs.json"
 MOST_SELECTIONS = 64
-PHASES = ("evaluating", "testing")
+PHASES = ("evaluating", "testing", "paused")
 LASTING = ("finished", "interrupted", "failed", "killed")
 _OWN = ("id", "path", "config")  # not stored: they depend on where the folder is
 _NAMES = [field.name for field in dataclasses.fields(RunSummary) if field.name not in _OWN]

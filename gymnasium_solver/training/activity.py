@@ -111,15 +111,16 @@ class Activity:
         self.timer.exclude(PAUSED, seconds)
         self.paused_s += seconds
 
-    def wait_while_paused(self) -> None:
-        """Called by the loop if `is_paused`; returns when that has ended, or at a signal.
+    def wait_while_paused(self, is_asked: Callable[[], bool] = lambda: False) -> None:
+        """Called by the loop if `is_paused`; returns when that has ended, or at a signal. Or while
+        a pause `is_asked` for from outside.
 
         The time counts neither as training time nor as time of the running section.
         """
         began_s = self._paused_since_s = perf_counter()
         with self.timer.section(PAUSED):
             # Polled: a signal handler may end the pause, and no lock is safe to take there.
-            while self.is_paused and self.stop_signal is None:
+            while (self.is_paused or is_asked()) and self.stop_signal is None:
                 sleep(POLL_S)
         self.paused_s += perf_counter() - began_s
         self._paused_since_s = None

@@ -17,6 +17,7 @@ import math
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -39,6 +40,7 @@ from gymnasium_solver.runs.edits import (
     Request,
     add_edit,
     drop_request,
+    pause_path,
     pending_requests,
     put_request,
     read_edits,
@@ -151,6 +153,19 @@ class LiveEdits:
         # A resume at the clock of an edit makes it again; its event is in the file already.
         self._logged = {event.get("id") for event in query.get_events(run)}
         self._file = self._signature()
+        self._pause = os.fspath(pause_path(run))
+        with suppress(OSError):  # asked of a process that has ended
+            os.unlink(self._pause)
+
+    def wait_while_paused(self) -> None:
+        """A pause that was asked for from outside, if there is one."""
+        if not os.path.exists(self._pause):
+            return
+        trainer = self.trainer
+        trainer.observer.on_message("info", "paused; gsolve set RUN --go-on continues")
+        self.run.tell_activity("paused")
+        trainer.activity.wait_while_paused(lambda: os.path.exists(self._pause))
+        self.run.tell_activity()
 
     def make_due(self) -> None:
         """Make what was requested, and what rules decided, since the last call."""

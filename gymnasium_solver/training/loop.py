@@ -227,6 +227,7 @@ def _loop(trainer: Trainer) -> str:
     p.over = p.passed_test = None
     edits = LiveEdits(trainer, trainer.run)
     while True:
+        edits.wait_while_paused()
         edits.make_due()
         if trainer.stages is not None:
             trainer.stages.make_due(p, trainer.plan.total_steps)

@@ -6,6 +6,7 @@ from typing import Annotated
 from starlette.responses import Response
 
 from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.edits import ask_pause
 from gymnasium_solver.runs.files import read_bytes
 from gymnasium_solver.runs.manage import remove, rename, size_of
 from gymnasium_solver.runs.resolve import run_name
@@ -56,10 +57,16 @@ def change_fields(web: Web, run: OneRun, fields: Fields, trust: bool = False) ->
     return {"job": begin_job(web, "set", *words)}
 
 
+def pause_run(web: Web, run: OneRun, paused: bool) -> Answer:
+    ask_pause(run, paused)
+    return {"run": run.id, "paused": paused}
+
+
 QUESTIONS = {
     "POST /api/runs/delete": delete_runs,
     "POST /api/runs/{run}/rename": rename_run,
     "POST /api/runs/{run}/set": change_fields,
+    "POST /api/runs/{run}/pause": pause_run,
     "GET /api/runs/{run}/files": files,
     "GET /api/runs/{run}/log.txt": log_file,
 }

@@ -53,7 +53,7 @@ export function elapsed(run, now = Date.now()) {
 }
 
 /** "testing 12 of 30" during a long evaluation, else "". */
-export const phase = (run) => (run.status === "running" && run.activity?.phase ? `${run.activity.phase} ${run.activity.done} of ${run.activity.of}` : "");
+export const phase = (run) => (run.status === "running" && run.activity?.phase ? run.activity.of ? `${run.activity.phase} ${run.activity.done} of ${run.activity.of}` : run.activity.phase : "");
 
 /** Seconds until the budget is used up, if that can be told. */
 export function timeLeft(run) {

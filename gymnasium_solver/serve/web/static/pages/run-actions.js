@@ -27,6 +27,8 @@ export function Actions({ id, detail, run, reload }) {
   const close = () => setDialog(null);
   const call = (action, body = {}) => attempt(() => postTrusted(path(id, action), body));
   const stop = async () => { if (await call("stop")) { toast("It saves and stops."); reload(); } };
+  const isPaused = run.activity?.phase === "paused";
+  const pause = async () => { if (await call("pause", { paused: !isPaused })) { toast(isPaused ? "It goes on." : "It waits at the end of its epoch."); reload(); } };
   const start = async (action, body) => { const got = await call(action, body); if (got) { close(); setJob(got.job); followJobs(); reload(); } };
   const archive = () => attempt(() => post("runs/archive", { runs: [id] }), "Archived; Runs, Archived restores it").then((done) => { if (done) go("/"); });
   const isOver = !detail.is_alive && run.status !== "broken";
@@ -35,6 +37,7 @@ export function Actions({ id, detail, run, reload }) {
   const item = (kind, text) => html`<button onClick=${() => setDialog(kind)}>${text}</button>`;
   return html`<div class="row run-actions">
     ${may && detail.is_alive && html`<button class="danger" onClick=${stop}>Stop</button>`}
+    ${may && detail.is_alive && html`<button onClick=${pause}>${isPaused ? "Go on" : "Pause"}</button>`}
     ${may && detail.is_alive && hasCheckpoint && html`<a class="button" href=${watchHref(id)} title="Play the newest checkpoint while it trains">Watch</a>`}
     ${may && isOver && hasCheckpoint && html`<button onClick=${() => setDialog("resume")}>Resume…</button>`}
     ${hasCheckpoint && html`<a class="button primary" href=${href(`/inspect/${encodeURIComponent(id)}`)}>Inspect</a>`}
