@@ -148,7 +148,7 @@ class Grid(gymnasium.Env):
 
 
 def test_the_package_minigrid_is_read_at_every_step(monkeypatch):
-    package = types.ModuleType("minigrid")
+    package: Any = types.ModuleType("minigrid")
     space = type("MissionSpace", (spaces.Text,), {"__module__": "minigrid.core.mission"})(99)
     package.Grid = type(
         "Grid",
@@ -158,7 +158,7 @@ def test_the_package_minigrid_is_read_at_every_step(monkeypatch):
     monkeypatch.setitem(sys.modules, "minigrid", package)
     gymnasium.register("Grid-v0", entry_point="minigrid:Grid", max_episode_steps=9)
     try:
-        env = make_vector_env("Grid-v0", 2)
+        env: Any = make_vector_env("Grid-v0", 2)
         first, then = env.reset(1), env.step(np.zeros(2, int)).obs
     finally:
         del gymnasium.registry["Grid-v0"]

@@ -211,13 +211,13 @@ def short_races(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budgets, "FEWEST_RACE_EPISODES", 1)
 
 
-PLACE = {"env_id": "Probe/ObsActionReward-v0", "seed": 3}
+ENV = "Probe/ObsActionReward-v0"
 
 
 def test_too_small_a_budget_has_no_race(tmp_path: Path) -> None:
     """Nor has it a threshold, so that the verdict is about random actions."""
     told: list[tuple[str, str]] = []
-    solve = create(PLACE["env_id"], Budget(env_steps=3000), tmp_path, seed=3)
+    solve = create(ENV, Budget(env_steps=3000), tmp_path, seed=3)
     found = solve.run(tell=lambda *line: told.append(line))
     assert [stage for stage, _ in told].count("race") == 0
     assert "too few" in str(told)
@@ -233,7 +233,7 @@ def test_too_small_a_budget_has_no_race(tmp_path: Path) -> None:
 
 
 def test_a_race_and_what_goes_on(tmp_path: Path, short_races: None) -> None:
-    solve = create(PLACE["env_id"], Budget(env_steps=6000), tmp_path, seed=3)
+    solve = create(ENV, Budget(env_steps=6000), tmp_path, seed=3)
     found = solve.run()
     race, winner = solve.state["race"], solve.state["winner"]
     assert set(race) == set(solve.state["candidates"])
@@ -247,7 +247,7 @@ def test_a_race_and_what_goes_on(tmp_path: Path, short_races: None) -> None:
 
 
 def test_a_killed_coordinator_goes_on(tmp_path: Path, short_races: None) -> None:
-    solve = create(PLACE["env_id"], Budget(env_steps=6000), tmp_path, seed=3)
+    solve = create(ENV, Budget(env_steps=6000), tmp_path, seed=3)
 
     def dies(now: Solve) -> None:
         if "main" in now.state:
@@ -267,7 +267,7 @@ def test_a_training_that_learns_nothing_is_replaced_once(
     tmp_path: Path, short_races: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Solve, "_early", lambda self, run: (self._other(), "it learns nothing"))
-    solve = create(PLACE["env_id"], Budget(env_steps=20_000), tmp_path, seed=3)
+    solve = create(ENV, Budget(env_steps=20_000), tmp_path, seed=3)
     solve.run()
     assert len(solve.runs) == 5
     assert solve.state["restart"]["why"] == "it learns nothing"

@@ -19,7 +19,7 @@ from gymnasium_solver.training.epoch_metrics import Means
 from gymnasium_solver.training.prepare import load_config
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-CASES = {
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sac": ("Pendulum-v1:sac", {}),
     "discrete sac": ("CartPole-v1:sac", {}),
     "sac delayed": ("Pendulum-v1:sac", {"policy_delay": 2, "prioritized": True}),
@@ -32,7 +32,7 @@ CASES = {
     "dqn": ("CartPole-v1:dqn", {}),
     "rainbow": ("CartPole-v1:dqn", {"noisy": True, "prioritized": True, "n_step": 3}),
 }
-SMALL = {"n_envs": 2, "buffer_size": 500, "learning_starts": 10, "batch_size": 16,
+SMALL: dict[str, Any] = {"n_envs": 2, "buffer_size": 500, "learning_starts": 10, "batch_size": 16,
          "hidden_dims": [16, 16], "device": DEVICE, "seed": 3}  # fmt: skip
 
 

@@ -200,7 +200,7 @@ class InThisProcess:
         return True, self.output(argv, verb, wait_s).splitlines()
 
     def start(self, argv: Sequence[str], folder: Path, **_: Any) -> local.Job:
-        code, _, err = self.run([word for word in argv if word != "--no-keys"])
+        code, _out, err = self.run([word for word in argv if word != "--no-keys"])
         raise RunError(err or f"it ended with {code}")
 
 
@@ -224,7 +224,7 @@ def calls(run: Run) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-READING = {
+READING: dict[str, dict[str, Any]] = {
     "get_run": {}, "get_logs": {}, "diagnose": {}, "get_metrics": {}, "wait_for": {"seconds": 0},
     "compare_runs": {}, "plot": {}, "list_runs": {}, "get_experiment": {}, "stop_training": {},
     "query": {"sql": "select * from runs"}, "list_configs": {},

@@ -145,7 +145,7 @@ def test_what_is_started_stopped_resumed_and_kept(
         assert words in printed
     assert "'--resume', 'rates'" in console(post(web, "experiments/rates/resume"))
     assert "'--trials', '20'" in console(post(web, "sweeps/search/resume", trials=20))
-    wrong = (("start", {"config": "CartPole-v1:ppo", "search": {"a b": "1"}}, "a b"),
+    wrong: Any = (("start", {"config": "CartPole-v1:ppo", "search": {"a b": "1"}}, "a b"),
              ("start", {"config": "CartPole-v1:ppo", "seeds": 2, "name": "rates"}, "exists"),
              ("experiments/rates/stop", {}, "not running"),
              ("sweeps/search/keep", {"variant": "../x"}, "not a variant"))  # fmt: skip

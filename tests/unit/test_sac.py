@@ -352,7 +352,7 @@ def test_the_discrete_actor_against_brute_force() -> None:
 def test_the_entropy_penalty_by_hand() -> None:
     """Half the coefficient times the squared distance to the steady actor's entropy."""
     net = constant_net([math.log(3), 0.0, -200], [[0.0, 0, 0]])
-    uniform = Constant([0.0, 0, -200])
+    uniform: Any = Constant([0.0, 0, -200])
     numbers = {"alpha": torch.tensor(0.0), "penalty_coef": torch.tensor(2.0)}
     loss, entropy, _ = discrete_actor_loss(net, uniform, ActorBatch(torch.zeros(4, 3)), numbers)
     own = math.log(4) - 0.75 * math.log(3)

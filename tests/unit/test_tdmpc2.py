@@ -89,7 +89,7 @@ def trained(module: Any) -> None:
     """Output layers that are no longer zero, of a model or of critics."""
     generator = torch.Generator().manual_seed(2)
     critic = module.critic if isinstance(module, WorldModel) else module
-    layers = [critic.mlps.layers[-1]]
+    layers: list[Any] = [critic.mlps.layers[-1]]
     if isinstance(module, WorldModel):
         layers.append(module.dynamics.reward[-1])
     with torch.no_grad():
@@ -194,7 +194,7 @@ def test_images_are_shifted_and_their_border_is_repeated() -> None:
 def test_first_weights() -> None:
     """Of stacked critics too: truncated normal, and zeros where rewards and values are output."""
     net = learner(mlp_dim=64).net
-    layers = [m for m in net.modules() if isinstance(m, torch.nn.Linear | StackedLinear)]
+    layers: list[Any] = [m for m in net.modules() if isinstance(m, torch.nn.Linear | StackedLinear)]
     last = (net.dynamics.reward[-1], net.critic.mlps.layers[-1])
     for layer in layers:
         assert not layer.bias.any()
@@ -202,7 +202,7 @@ def test_first_weights() -> None:
             assert not layer.weight.any()
         elif layer.weight.numel() > 500:
             assert layer.weight.std().item() == pytest.approx(0.02, rel=0.2)
-    stacked = net.critic.mlps.layers[0].weight
+    stacked: Any = net.critic.mlps.layers[0].weight
     assert not torch.equal(stacked[0], stacked[1])
     z, actions = net.encode(torch.randn(4, 3)), torch.randn(4, 2)
     assert net.reward(z, actions).abs().max() < 1e-4
@@ -250,7 +250,7 @@ def test_dropped_units_and_none_in_targets_and_plans() -> None:
 
 def test_targets_bootstrap_unless_terminated() -> None:
     own = learner()
-    trained(own.target)  # type: ignore[arg-type]
+    trained(own.target)
     net, target = own.net, own.target
     batch = model_batch(net, goes_on=torch.tensor([[1.0, 1.0, 0.0]]).expand(N, H))
     next_z = net.encode(batch.obs[:, 1:].flatten(0, 1)).detach()
@@ -276,8 +276,10 @@ def test_the_loss_of_the_model_step_by_step() -> None:
         next_z = net.encode(batch.obs[:, 1:].flatten(0, 1))
         wanted = td_targets(net, own.target, next_z, batch, gamma)
         seen, z = next_z.view(N, H, -1), net.encode(batch.obs[:, 0])
-        consistency = reward = value = 0.0
-        logits = []
+        consistency: Any = 0.0
+        reward: Any = 0.0
+        value: Any = 0.0
+        logits: list[Any] = []
         for t in range(H):
             a, weight = batch.actions[:, t], 0.5**t
             outputs = net.reward_outputs(z, a)
@@ -338,7 +340,8 @@ def test_the_loss_of_the_policy() -> None:
     net, batch = own.net, policy_batch(own.net)
     numbers = {"scale": torch.tensor(4.0), "entropy": torch.tensor(0.1)}
     loss, found = policy_loss(net, batch, numbers, 0.5)
-    by_hand, entropies = 0.0, []
+    by_hand: Any = 0.0
+    entropies = []
     for t in range(H + 1):
         mean, log_std = net.prior_moments(batch.z[:, t])
         actions = torch.tanh(mean + log_std.exp() * batch.noise[:, t])
@@ -358,7 +361,8 @@ def test_the_scale_is_of_the_first_latent_states_and_at_least_one() -> None:
     batch = policy_batch(net)
     assert next_scale(net, batch, 0.01).item() == 1.0  # all values are 0
     with torch.no_grad():
-        net.critic.mlps.layers[-1].weight.normal_(0.0, 20.0)
+        last: Any = net.critic.mlps.layers[-1]
+        last.weight.normal_(0.0, 20.0)
     z = batch.z[:, 0]
     mean, log_std = net.prior_moments(z)
     actions = torch.tanh(mean + log_std.exp() * batch.noise[:, 0])
@@ -379,7 +383,7 @@ def test_the_scale_is_of_the_first_latent_states_and_at_least_one() -> None:
 def rollout(rows: int = 30, n_envs: int = 1, seed: int = 0, ends: int = 0) -> Rollout:
     """Random steps; with `ends` every so many rows are a termination and a reset row."""
     rng = np.random.default_rng(seed)
-    own = Rollout.allocate(rows, n_envs, OBS, learner().actions)
+    own: Any = Rollout.allocate(rows, n_envs, OBS, learner().actions)
     own.obs[...] = rng.normal(size=own.obs.shape)
     own.actions[...] = rng.uniform(-1, 1, size=own.actions.shape)
     own.reward[...] = rng.normal(size=own.reward.shape)
@@ -487,10 +491,10 @@ def test_losses_and_plans_read_nothing_on_the_host() -> None:
 
 def test_images_are_learnt_from(tmp_path: Path) -> None:
     image = spaces.Box(0, 255, (3, 16, 16), np.uint8)
-    few = {"pretrain_updates": 0, "updates_per_step": 0.1}
+    few: dict[str, Any] = {"pretrain_updates": 0, "updates_per_step": 0.1}
     own = learner(obs=image, cnn_channels=[4, 4, 4], n_critics=2, **few)
     assert own.loss_weights.shift == 3
-    rows = Rollout.allocate(30, 1, image, own.actions)
+    rows: Any = Rollout.allocate(30, 1, image, own.actions)
     rng = np.random.default_rng(0)
     rows.obs[...] = rng.integers(0, 256, rows.obs.shape)
     rows.actions[...] = rng.uniform(-1, 1, rows.actions.shape)
