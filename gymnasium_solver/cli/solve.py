@@ -76,11 +76,18 @@ def run_command(args: Args) -> int:
 
 def started(args: Args) -> "Solve":
     """Measure the environment, choose, and write the folder."""
+    from gymnasium_solver.algos import algo_ids
     from gymnasium_solver.experiments.auto.solve import create
 
     env_id = target_of(args)
     if env_id is None:
         raise UsageError("no environment given, for example: gsolve solve Pendulum-v1")
+    name, _, variant = env_id.rpartition(":")
+    if variant.lower() in algo_ids():
+        raise UsageError(
+            f"{env_id} names an algorithm, but solve chooses it: gsolve solve {name}. To train "
+            f"with {variant}: gsolve train {env_id}"
+        )
     fields = overrides_of(args)
     env_kwargs = dict(fields.pop("env_kwargs", None) or {})
     for name in [name for name in fields if name.startswith("env_kwargs.")]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.algos import algo_ids
+from gymnasium_solver.cli.main import main
 from gymnasium_solver.envs.random_steps import Rollout
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments import auto, experiment
@@ -194,6 +195,11 @@ def test_a_score_counts_as_learnt_beyond_both_uncertainties() -> None:
     assert not is_above_random(-1140.0, None, DENSE)  # random: -1200, standard error 32
     assert is_above_random(-1130.0, None, DENSE)
     assert not is_above_random(-1130.0, 10.0, DENSE)
+
+
+def test_a_config_in_place_of_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["solve", "CartPole-v1:ppo"]) == 2
+    assert "gsolve train CartPole-v1:ppo" in capsys.readouterr().err
 
 
 def test_a_budget_is_one_of_two() -> None:

@@ -86,12 +86,12 @@ def _families(
         return ("sac_goals",), ("td3_goals",)
     if p.has_masks or p.moves == "product":
         what = "some actions are illegal" if p.has_masks else f"actions are {p.acts}"
-        say(f"{what}: PPO; contrast PPO with a bonus for rare observations")
+        say(f"{what}: PPO; contrast PPO with an exploration bonus")
         return (ppo,), (ppo, "count" if p.sees != "image" else "rnd")
     if is_hidden:
         say(
             f"{p.hidden:.0%} of the next observation is known only with the step before (state "
-            f"hidden from {HIDDEN:.0%} on): {STACKED} observations at once; contrast a GRU"
+            f"hidden from {HIDDEN:.0%} on): the last {STACKED} observations stacked; contrast a GRU"
         )
         usual = _box(p, ratio, has_gpu) if p.moves == "box" else (ppo,)
         return (*usual, "stack"), (ppo, "gru")
@@ -120,7 +120,7 @@ def _box_choice(p: Probe, ratio: float, asked: str, has_gpu: bool, say: Any) -> 
     if is_sparse(p):
         say(
             f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%}): SAC "
-            "on a sphere with lasting noise; contrast PPO with a bonus for novelty"
+            "as in SimbaV2 with repeated noise; contrast PPO with an RND bonus"
         )
         return first, ("ppo_box", "rnd")
     if first == ("ppo_box",):
@@ -134,7 +134,7 @@ def _discrete_choice(p: Probe, ratio: float, asked: str, say: Any) -> tuple[Part
     if is_sparse(p):
         say(
             f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%}): PPO "
-            "with a bonus for rare observations; contrast DQN"
+            "with a count-based bonus; contrast DQN"
         )
         return ("ppo_discrete", "count"), ("dqn",)
     if ratio >= ON_DISCRETE:
