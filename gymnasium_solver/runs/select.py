@@ -51,7 +51,10 @@ def select(
 ) -> list[RunSummary]:
     """The runs that all words and conditions of an alternative accept. `config` reads the config
     of a run."""
-    given = list(words)
+    # Several words may come as one text; the value of a condition may have spaces.
+    given = [
+        part for word in words for part in ([word] if _CONDITION.fullmatch(word) else word.split())
+    ]
     for condition in filter(None, (_CONDITION.fullmatch(_plain(word)) for word in given)):
         check_column(condition["name"], runs, config)
     alternatives: list[list[Callable[[RunSummary], bool]]] = [[]]

@@ -286,6 +286,7 @@ def test_a_schedule_is_compared_by_its_start_and_an_unknown_field_is_named(tmp_p
     assert len(found.select(["spec.goal=3"])) == len(values)
     assert [r.id for r in found.select(["-policy_lr<0.01", "-r3"])] == ["r5"]
     assert {r.id for r in found.select(["r0", "or", "r1", "-r1", "or", "r5"])} == {"r0", "r5"}
+    assert {r.id for r in found.select(["r0 or r5"])} == {"r0", "r5"}
     assert len(found.select(["or"])) == len(values)
     with pytest.raises(RunError, match="no run has 'polcy_lr'"):
         found.select(["-polcy_lr<1"])
