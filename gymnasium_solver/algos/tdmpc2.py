@@ -95,7 +95,7 @@ class TDMPC2(ReplayLearner):
         how = self.execution
         self.policy = PlanningPolicy(
             self.net, self.observation_space, self.actions, self.act_rng, search,
-            compile=how.compiles and how.records_acting,
+            compile=how.compiles and how.records_acting, fuse=how.fuses,
         )  # fmt: skip
         self.policy.gamma = at_start(cfg.gamma)
         self.forwards["plan"] = self.policy.imagination

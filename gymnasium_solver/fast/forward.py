@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from gymnasium_solver import tree
 from gymnasium_solver.fast.aten import FUSED
 from gymnasium_solver.fast.cuda_graph import GraphedForward, on_device
+from gymnasium_solver.fast.fused import fuse
 from gymnasium_solver.fast.native.build import can_compile, is_proven
 from gymnasium_solver.fast.native.program import NativeForward
 from gymnasium_solver.fast.optimizer import flatten_parameters
@@ -137,11 +138,15 @@ class CompiledForward(_Function):
     the first call decides it."""
 
     def __init__(
-        self, function: Callable[..., Any], module: nn.Module, *, wanted: bool, n_numbers: int = 0
-    ):
+        self, function: Callable[..., Any], module: nn.Module, *, wanted: bool, n_numbers: int = 0,
+        fuse: bool = False,
+    ):  # fmt: skip
         """If `n_numbers` is not 0, the last argument of the function is a list of that many scalar
-        tensors; call it by `on` then."""
+        tensors; call it by `on` then. `fuse`: on a GPU `on` fuses its kernels (fast/fused.py), for
+        the shapes of the first call only, since that takes some ten seconds."""
         super().__init__(function, module, takes_numbers=n_numbers > 0)
+        self._fuses = fuse and n_numbers == 0
+        self._fused: tuple[Any, Callable[[Sequence[Tensor]], list[Tensor]]] | None = None
         self.mode: ForwardMode | None = None if wanted else "torch"
         self._program: NativeForward | None = None
         self._is_flat = False  # inputs are arrays, which needs no search for leaves
@@ -166,9 +171,21 @@ class CompiledForward(_Function):
         if self.mode != "torch" and self._program is not None:
             return self._program.on(columns, numbers)
         self._structure = tree.structure_of(inputs)
-        scalars = torch.tensor(list(numbers), dtype=torch.float32).to(columns[0].device).unbind()
+        if self._fuses and columns[0].is_cuda:
+            return self._by_fused(columns)
+        scalars: Sequence[Tensor] = ()
+        if numbers:
+            given = torch.tensor(list(numbers), dtype=torch.float32)
+            scalars = given.to(columns[0].device).unbind()
         with torch.no_grad():
             return self._as_loss(columns, scalars)[1]
+
+    @torch.no_grad()
+    def _by_fused(self, columns: Sequence[Tensor]) -> list[Tensor]:
+        shapes = [column.shape for column in columns]
+        if self._fused is None:
+            self._fused = shapes, fuse(self._outputs, columns) or self._outputs
+        return self._fused[1](columns) if self._fused[0] == shapes else self._outputs(columns)
 
     @property
     def _is_stale(self) -> bool:

@@ -170,12 +170,16 @@ class PlanningPolicy(Policy):
         search: Search,
         *,
         compile: bool = False,
+        fuse: bool = False,
     ):
-        """`compile`: imagine sequences with a compiled program, where there is one."""
+        """How sequences are imagined. `compile`: by a compiled program, where there is one. `fuse`:
+        with fused kernels, on a GPU."""
         super().__init__(observation_space, actions, rng)
         self.net, self.search = net, search
         self._infer = Inference(self._planned, net, record=False)
-        self.imagination = CompiledForward(partial(sequence_value, net), net, wanted=compile)
+        self.imagination = CompiledForward(
+            partial(sequence_value, net), net, wanted=compile, fuse=fuse
+        )
 
     @property
     def exported(self) -> Policy:
@@ -220,8 +224,6 @@ class PlanningPolicy(Policy):
         return list(plan(self.net, self.search, z, start, gamma, drawn, self._values))
 
     def _values(self, *given: Tensor) -> Tensor:
-        if self.imagination.mode == "torch":
-            return sequence_value(self.net, *given)
         return self.imagination.on(given)[0]
 
     def begin_rollout(self) -> None:
