@@ -19,6 +19,7 @@ from rich.text import Text
 
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, run_of, verb, yaml_values
+from gymnasium_solver.config.env_ids import as_env_id
 from gymnasium_solver.errors import TRAINING_PACKAGES, GsolveError
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs.machine import installed
@@ -178,7 +179,7 @@ doctor env: Check an environment with random actions: spaces, NaN, the scale of 
 rewards, how episodes end, seeding, autoreset, speed by engine, rendering. Exits with 1
 if an agent could not learn correctly from it.
 
-ID               as for gsolve train, or my_module:MyEnv-v0
+ID               as for gsolve train, my_module:MyEnv-v0 or my_env.c
 --env-kwargs KEY=VALUE...     arguments of the environment
 --steps N=2000   steps to check
 --json
@@ -196,8 +197,8 @@ def doctor_env(args: Args) -> int:
     from gymnasium_solver.plugins import see_working_folder
 
     see_working_folder()
-    findings = []
-    to_come = all_findings(args.id, kwargs, args.steps)
+    env_id, findings = as_env_id(args.id), []
+    to_come = all_findings(env_id, kwargs, args.steps)
     while True:
         with _silence():
             finding = next(to_come, None)
@@ -205,12 +206,12 @@ def doctor_env(args: Args) -> int:
             break
         findings.append(finding)
         if not args.json:  # at once: some checks take seconds
-            title = [Text(args.id, style="bold")] if len(findings) == 1 else []
+            title = [Text(env_id, style="bold")] if len(findings) == 1 else []
             mark = {"ok": OK, "advice": ADVICE}.get(finding.level, PROBLEM)
             text = Text.assemble(mark, finding.text)
             out.show(*title, out.pairs([(f"{finding.name:<10}", text)]))
     failed = any(finding.level == "problem" for finding in findings)
-    data = {"env_id": args.id, "healthy": not failed, "findings": [asdict(f) for f in findings]}
+    data = {"env_id": env_id, "healthy": not failed, "findings": [asdict(f) for f in findings]}
     colours = {"advice": out.ORANGE, "problem": "red"}
     advised = [finding for finding in findings if finding.level != "ok" and finding.fix]
     fixes = [(f"{f.name:<10}", Text(f.fix, colours[f.level])) for f in advised]

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, verb
+from gymnasium_solver.config.env_ids import C_ENV, as_env_id
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.envs import catalogue
 from gymnasium_solver.envs.baselines import Baseline, all_baselines, random_baseline
@@ -66,7 +67,7 @@ def print_environments(console: Console, found: list[EnvEntry]) -> None:
             env_id, spaces = env.env_id, [env.observations, env.actions]
             mean = ["-" if env.random is None else f"{env.random:,.4g}"] * is_wide
             if not is_wide:  # its configs are found without the module's name too
-                env_id = env_id.rpartition(":")[2]
+                env_id = env_id if env_id.startswith(C_ENV) else env_id.rpartition(":")[2]
                 spaces = [s.replace("Discrete", "Disc").removeprefix("uint8 ") for s in spaces]
             solved = "-" if env.threshold is None else f"{env.threshold:,g}"
             algos = Text(" ".join(env.algos))
@@ -82,7 +83,7 @@ def print_environments(console: Console, found: list[EnvEntry]) -> None:
 envs show: Describe one environment: task, actions and observations by name, rewards, engine, what
 random actions score, its configs, and a frame.
 
-ID               CartPole-v1, ALE/Pong-v5, my_module:MyEnv-v0
+ID               CartPole-v1, ALE/Pong-v5, my_module:MyEnv-v0, my_env.c
 --frame FILE     save a frame as PNG
 --no-frame       render no frame, which is quicker
 --json
@@ -96,11 +97,12 @@ def show(args: Args) -> int:
     from gymnasium_solver.plugins import see_working_folder
 
     see_working_folder()
-    console, entry = out.make_console(), catalogue.find_environment(args.id)
-    facts, spec = env_facts(args.id, entry)
+    env_id = as_env_id(args.id)
+    console, entry = out.make_console(), catalogue.find_environment(env_id)
+    facts, spec = env_facts(env_id, entry)
     frame, drawn = None, ""
     if args.frame or not (args.no_frame or args.json or not console.is_terminal):
-        frame, drawn = render_frame(args.id)
+        frame, drawn = render_frame(env_id)
     if args.frame and frame is not None:
         save_png(frame, output_file(args.frame, "the frame", create_folder=True))
     if not out.told_json(args, facts | {"frame": args.frame if frame is not None else None}):

@@ -10,6 +10,7 @@ from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.field_flags import field_verb, overrides_of, target_of
 from gymnasium_solver.cli.flags import Args, UsageError, root_of
 from gymnasium_solver.cli.train import saves_at_sigterm
+from gymnasium_solver.config.env_ids import as_env_id, split_target
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.auto.budget import Budget
@@ -82,8 +83,9 @@ def started(args: Args) -> "Solve":
     env_id = target_of(args)
     if env_id is None:
         raise UsageError("no environment given, for example: gsolve solve Pendulum-v1")
-    name, _, variant = env_id.rpartition(":")
-    if variant.lower() in algo_ids():
+    env_id = as_env_id(env_id)
+    name, variant = split_target(env_id)
+    if variant is not None and variant.lower() in algo_ids():
         raise UsageError(
             f"{env_id} names an algorithm, but solve chooses it: gsolve solve {name}. To train "
             f"with {variant}: gsolve train {env_id}"

@@ -1,17 +1,20 @@
-"""The Python modules that a config makes the program import.
+"""The Python modules that a config makes the program import, and the C files that it compiles.
 
 `import_code` is the only way from a text in a config to an import: `plugins`, `module:Env-v0`
 wherever an id of an environment stands, wrappers and their options by import path. It refuses a
-module that the config of a stranger's run names, whichever field that was. `code_named` finds such
-names beforehand, by their form, so that a command ends before it has done anything.
+module that the config of a stranger's run names, whichever field that was. `source_file` does so
+for a file of C (`c:my_env.c`). `code_named` finds such names beforehand, by their form, so that a
+command ends before it has done anything.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gymnasium_solver.config.env_ids import C_ENV, is_c_file, split_target
 from gymnasium_solver.errors import TrustError
 from gymnasium_solver.printable import printable
 
@@ -36,6 +39,14 @@ def import_code(module: str) -> ModuleType:
     if run is not None and not any(_names(text, module) for text in _own):
         raise untrusted(run, [module])
     return import_module(module)
+
+
+def source_file(name: str) -> Path:
+    """A C file that a config names. TrustError if only the config of a stranger names it."""
+    run = next((run for text, run in _strange.items() if name in text), None)
+    if run is not None and not {name, f"{C_ENV}{name}"} & {split_target(text)[0] for text in _own}:
+        raise untrusted(run, [name])
+    return Path(name)
 
 
 def untrusted(where: str, code: Iterable[str], whose: str = "its config names") -> TrustError:
@@ -63,7 +74,9 @@ def code_named(fields: Mapping[str, Any]) -> list[str]:
     validation of the config."""
     blocks = list(_blocks([fields, [_nested(str(key), value) for key, value in fields.items()]]))
     names = {name for block in blocks for name in named_plugins(block)}
-    names |= {found[1] for text in _texts(fields) if (found := _WITH_COLON.fullmatch(text))}
+    texts = [text for text in _texts(fields) if not text.startswith(C_ENV)]
+    names |= {found[1] for text in texts if (found := _WITH_COLON.fullmatch(text))}
+    names |= {text for text in _texts(fields) if is_c_file(text)}
     wrappers = [block.get(key) for block in blocks for key in ("env_wrappers", "wrappers")]
     names |= {found[1] for text in _texts(wrappers) if (found := _WITH_DOTS.fullmatch(text))}
     return sorted(names)

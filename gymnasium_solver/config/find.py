@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.config.env_ids import file_stem, split_target
 from gymnasium_solver.config.foreign import OLD_CONFIGS
 from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schema import (
@@ -41,7 +42,7 @@ SHIPPED = Path(__file__).parent.parent / "configs"
 # The order of listings: what is quick to try first. Folders not named here stand before the last.
 SUITES = (
     "", "classic_control", "toy_text", "box2d", "mujoco", "dm_control", "robotics", "bandit",
-    "memory", "minigrid", "procgen", "atari", "vizdoom", "retro",
+    "memory", "c", "minigrid", "procgen", "atari", "vizdoom", "retro",
 )  # fmt: skip
 LAST_SUITE = "ablations"
 
@@ -202,7 +203,7 @@ def _entries(path: Path, root: Path) -> Iterator[ConfigEntry]:
         if not isinstance(env_id, str) or not isinstance(algo_id, str):
             continue
         # ALE/Pong-v5 is in ALE-Pong-v5.yaml; a generic file (env_id: ${env}) has its own name.
-        generic = any(unfilled(env_id)) or path.stem != env_id.replace("/", "-")
+        generic = any(unfilled(env_id)) or path.stem != file_stem(env_id)
         name = f"{path.stem if generic else env_id}:{variant}"
         description = " ".join(str(section.get("description") or "").split())
         suite = path.parent.relative_to(root).as_posix().replace(".", "")
@@ -219,12 +220,12 @@ def _matches(entry: ConfigEntry, pattern: str) -> bool:
 
 def own_file(target: str) -> Path | None:
     """The user's own file of a name or path, with or without a variant."""
-    for name in (target, target.rpartition(":")[0]):
+    for name in dict.fromkeys((target, split_target(target)[0])):
         if Path(name).suffix in SUFFIXES and is_file(Path(name)):
             return Path(name)
         for root in config_folders()[:-1] if name else ():
             for path in config_files(root):
-                if path.stem == name.replace("/", "-"):
+                if path.stem == file_stem(name):
                     return path
     return None
 
@@ -235,8 +236,7 @@ def locate(
     """The file and variant of a config's name or path. `default`: the variant of a name that is
     given without one."""
     if variant is None and Path(target).suffix not in SUFFIXES:
-        head, colon, tail = target.rpartition(":")
-        target, variant = (head, tail) if colon else (target, None)
+        target, variant = split_target(target)
     if Path(target).suffix in SUFFIXES:
         if not is_file(Path(target)):
             raise ConfigError(f"there is no config file {_cut(target)}")
@@ -244,7 +244,7 @@ def locate(
     wanted = default if variant is None else variant
     for root in config_folders():  # the file of that name first: reading all files is slow
         for path in config_files(root):
-            if path.stem == target.replace("/", "-"):
+            if path.stem == file_stem(target):
                 for entry in _entries(path, root):  # ALE-Pong-v5:ppo is ALE/Pong-v5:ppo
                     if entry.variant == wanted:
                         return path, _variant_in_file(entry)
@@ -269,7 +269,7 @@ def _variant_in_file(entry: ConfigEntry) -> str | None:
 def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> str:
     for root in config_folders():
         for path in config_files(root):
-            if path.stem == target.replace("/", "-"):
+            if path.stem == file_stem(target):
                 read_config_file(path)  # if it cannot be read, report that error
     name = f"{target.replace('/', '-')}:{variant}"
     if name in OLD_CONFIGS:

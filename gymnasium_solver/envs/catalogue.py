@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
+from gymnasium_solver.config.env_ids import file_stem
 from gymnasium_solver.config.find import ConfigEntry, find_configs, read_config_file
 from gymnasium_solver.config.spec import ActionSpec, ObservationView, Spec, read_spec
 from gymnasium_solver.envs.baselines import random_baseline
@@ -77,7 +78,7 @@ def missing_extra(suite: str) -> str | None:
 
 def _describe(env_id: str, entries: list[ConfigEntry]) -> EnvEntry:
     # The environment's own file first: others only vary its settings (ablations).
-    stem = env_id.replace("/", "-")
+    stem = file_stem(env_id)
     ordered = sorted(entries, key=lambda entry: entry.path.stem != stem)
     first = ordered[0]
     spec, description = _read(first)

@@ -4,6 +4,7 @@ Most engines cannot save the state of an environment (EnvPool has no call for it
 pickles without error and restores another state), but all are deterministic under their seed. So a
 checkpoint holds the seed of the last reset and the actions since then, and `restore` steps through
 them again. The trainer resets the env every `env_boundary_steps`, which keeps the journal short.
+An engine that can save its state (`Engine.saved`) needs no actions: its arrays are the record.
 
     env = JournaledEnv(make_vector_env(...))
     state = env.state()              # arrays and ints only, goes into a checkpoint
@@ -15,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.envs.vector import Step, Totals, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.vector import Engine, Step, Totals, VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import action_shape, is_box, is_product, whole_range
 
 CHUNK_STEPS = 1024
+SAVED = "saved."  # prefix of the arrays of an engine
 
 
 class JournaledEnv(VectorWrapper):
@@ -35,6 +37,7 @@ class JournaledEnv(VectorWrapper):
         self._n_steps = 0
         self._last: dict[str, Any] | None = None
         self._row_shape = (env.n_envs, *action_shape(space))
+        self._keeps_actions = not can_save(env)
 
     def reset(self, seed: int) -> Any:
         obs = self.env.reset(seed)
@@ -49,15 +52,16 @@ class JournaledEnv(VectorWrapper):
         if self._is_real:  # stepping with what is kept makes the replay exact for any dtype given
             actions = np.asarray(actions).astype(self._dtype, copy=False)
         step = self.env.step(actions)
-        at = self._room()
-        self._chunks[-1][at] = actions
-        self._n_steps += 1
+        if self._keeps_actions:
+            at = self._room()
+            self._chunks[-1][at] = actions
+            self._n_steps += 1
         self._last = _place(step.obs, step.episode_return, step.episode_length)
         return step
 
     def record_rows(self, actions: np.ndarray, obs: Any, totals: Totals) -> None:
         """Note steps that were done elsewhere, by their actions [T, N, ...], and where they led."""
-        while len(actions):
+        while len(actions) and self._keeps_actions:
             at = self._room()
             now, actions = actions[: CHUNK_STEPS - at], actions[CHUNK_STEPS - at :]
             self._chunks[-1][at : at + len(now)] = now
@@ -75,11 +79,18 @@ class JournaledEnv(VectorWrapper):
         """What `restore` needs: seed, actions (T, N, ...), and where the env stood after them."""
         if self._seed is None or self._last is None:
             raise EnvError(f"{self.spec.env_id}: no state to save before reset(seed).")
-        return {"seed": self._seed, "actions": self.actions_since(0), **self._last}
+        saved = {} if self._keeps_actions else self._engine.saved() or {}
+        arrays = {f"{SAVED}{name}": array for name, array in saved.items()}
+        return {"seed": self._seed, "actions": self.actions_since(0), **arrays, **self._last}
+
+    @property
+    def _engine(self) -> Engine:
+        assert isinstance(self.env, Engine), "the only one that saves its state"
+        return self.env
 
     @property
     def n_steps(self) -> int:
-        """Steps since the last reset."""
+        """Steps since the last reset that are kept."""
         return self._n_steps
 
     def actions_since(self, step: int) -> np.ndarray:
@@ -98,6 +109,8 @@ class JournaledEnv(VectorWrapper):
                 f"this env takes {self._row_shape}. Restore with the n_envs that was saved."
             )
         obs = self.reset(int(state["seed"]))
+        if not self._keeps_actions:
+            obs = self._from_saved(state)
         for row in actions:
             obs = self.step(row).obs
         assert self._last is not None
@@ -109,6 +122,19 @@ class JournaledEnv(VectorWrapper):
                     "resumed exactly. Was the environment, its engine or its version changed?"
                 )
         return obs
+
+    def _from_saved(self, state: Mapping[str, Any]) -> Any:
+        """Continue from the arrays of the engine."""
+        saved = {k.removeprefix(SAVED): v for k, v in state.items() if k.startswith(SAVED)}
+        totals = [np.asarray(state[name]) for name in ("episode_return", "episode_length")]
+        obs = self._engine.restore(saved, *totals)
+        self._last = _place(obs, *totals)
+        return obs
+
+
+def can_save(env: VectorEnv) -> bool:
+    """Whether the state of the envs can be saved as it is."""
+    return isinstance(env, Engine) and env.saved() is not None
 
 
 def _place(obs: Any, episode_return: np.ndarray, episode_length: np.ndarray) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gymnasium_solver.config.code import import_code
+from gymnasium_solver.config.env_ids import C_ENV
 from gymnasium_solver.errors import TrustError
 
 EvalEnvs = Literal["array", "many", "as_training", "one"]
@@ -108,6 +109,7 @@ FAMILIES = (
     ),
     Family("Brax/", f"{_JAX}:make_brax", holds_actions=True),
     Family("Gymnax/", f"{_JAX}:make_gymnax", holds_actions=True),
+    Family(C_ENV, "gymnasium_solver.envs.engines.c.engine:CEngine", eval_envs="array"),
 )
 
 
@@ -141,7 +143,7 @@ class EnvSpec:
 
     env_id: str
     engine: str
-    """Which engine steps it: envpool, vector, sync, async, or own."""
+    """Which engine steps it: envpool, vector, sync, async, c, or own."""
     engine_reason: str
     """One line for the user: why this engine was taken."""
     max_episode_steps: int | None = None
@@ -188,6 +190,8 @@ def registry_entry(env_id: str) -> Any | None:
     """Gymnasium's own record of an id, or None. `module:Name-v0` imports the module first."""
     import gymnasium
 
+    if env_id.startswith(C_ENV):
+        return None
     module, _, name = env_id.rpartition(":")
     if module:
         from gymnasium_solver.envs.env_bugs import env_bug

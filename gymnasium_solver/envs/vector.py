@@ -274,6 +274,26 @@ class Engine(VectorEnv):
         self._done, self._return, self._length = found
         self._n_done = int(np.count_nonzero(found.is_over))
 
+    def saved(self) -> dict[str, np.ndarray] | None:
+        """The state of all envs as arrays, from which `restore` continues exactly; None: this engine
+        cannot save it."""
+        return None
+
+    def _restored(self, saved: dict[str, np.ndarray]) -> tuple[Obs, Info]:
+        """Continue from what `saved` returned; fresh observations, and info."""
+        raise NotImplementedError
+
+    def restore(
+        self, saved: dict[str, np.ndarray], returns: np.ndarray, lengths: np.ndarray
+    ) -> Any:
+        """Continue from what `saved` returned; returns the observations there."""
+        obs, info = self._restored(saved)
+        done = saved["done"].astype(np.bool_)
+        self.totals = Totals(done, returns.astype(np.float64), lengths.astype(np.int64))
+        self._mask, self._last_info = self._masks.at_reset(info), info
+        self._succeeded = None
+        return self._deliver(obs)
+
     def reset(self, seed: int) -> Any:
         if self._closed:
             raise EnvError(f"{self.spec.env_id}: reset() after close().")

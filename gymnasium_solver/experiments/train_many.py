@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.config.cpus import cpu_count
-from gymnasium_solver.config.env_ids import is_python_env
+from gymnasium_solver.config.env_ids import is_python_env, split_target
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
@@ -37,10 +37,10 @@ def expand(targets: Sequence[str]) -> list[str]:
     """`CartPole-v1:ppo,dqn` and `CartPole-v1:*` name several configs."""
     found: list[str] = []
     for target in targets:
-        head, colon, tail = target.rpartition(":")
+        head, tail = split_target(target)
         if not set("*?,") & set(target) or os.path.exists(target):
             found.append(target)
-        elif colon and "," in tail:
+        elif tail is not None and "," in tail:
             found += expand([f"{head}:{part.strip()}" for part in tail.split(",") if part.strip()])
         else:
             names = [entry.name for entry in find_configs(target)]

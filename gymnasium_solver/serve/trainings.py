@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.backends import local
+from gymnasium_solver.config.env_ids import split_target
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.files import lock_holder
@@ -28,8 +29,8 @@ from gymnasium_solver.serve.questions import BadRequest, plain_name
 
 ENDING_S = 20.0
 _FIELD = re.compile(r"[A-Za-z_][\w.]*")
-_CONFIG = re.compile(r"[A-Za-z0-9][\w-]*([./][\w-]+)*(:[A-Za-z_]\w*)?")
-_FILES = (".yaml", ".yml", ".json")
+_CONFIG = re.compile(r"(?:c:)?[A-Za-z0-9][\w-]*([./][\w-]+)*(:[A-Za-z_]\w*)?")
+_FILES = (".yaml", ".yml", ".json", ".c")
 _DATED = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")  # the name of a run that is repeated
 
 Argv = Callable[..., list[str]]
@@ -156,7 +157,7 @@ def config_named(name: str, root: Path) -> str:
     run = name.removeprefix("run:")
     if name.startswith(("@", "run:")) or is_run(root / name.replace("/", "-")):
         return str(resolve_run(run, root, allow_paths=False).config_path.absolute())
-    if not _CONFIG.fullmatch(name) or name.partition(":")[0].lower().endswith(_FILES):
+    if not _CONFIG.fullmatch(name) or split_target(name)[0].lower().endswith(_FILES):
         raise ConfigError(
             f"{name!r}: paths are not accepted; give <env>:<variant>, as configs are listed "
             "(CartPole-v1:ppo), or a run"

@@ -20,8 +20,8 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.spec import EnvSpec, task_rows
+from gymnasium_solver.envs.journal import JournaledEnv, can_save
+from gymnasium_solver.envs.spec import task_rows
 from gymnasium_solver.envs.vector import SUCCEEDED, CompiledEnvs, Engine, Step, Totals, VectorEnv
 from gymnasium_solver.errors import EnvError, Unsupported
 from gymnasium_solver.fast.native.program import NativeForward
@@ -38,6 +38,7 @@ from gymnasium_solver.training.epoch_metrics import (
 from gymnasium_solver.training.seeds import derive, stage_seed
 
 BOUNDARY_STEPS = 250_000
+NEVER = 2**62
 LONGEST_EPISODE = 30_000  # a longer time limit counts as no limit
 CARRY = "carry."  # prefix of the policy's carry in the saved arrays
 N_OUTPUTS_WITH_VALUE = 5  # of the acting program of a policy with memory
@@ -58,20 +59,23 @@ def collector_for(
         agent.policy,
         n_rows,
         seed,
-        boundary_steps(config, env.spec),
+        boundary_steps(config, env),
         None if agent.has_replay else agent.device,
     )
 
 
-def boundary_steps(config: Config, spec: EnvSpec) -> int:
+def boundary_steps(config: Config, env: VectorEnv) -> int:
     """Env steps between resets of all envs. Many envs with long episodes need a longer interval: an
-    episode longer than the interval would never finish."""
+    episode longer than the interval would never finish. Envs that can save their state need no
+    resets."""
     if getattr(config, "same_start_envs", 1) > 1:
         # Every rollout begins with a reset. It has at least half as many steps as rows.
         return max(1, config.n_envs * config.n_steps // 2)
     if config.env_boundary_steps != "auto":
         return config.env_boundary_steps
-    longest = min(spec.max_episode_steps or 0, LONGEST_EPISODE)
+    if can_save(env):
+        return NEVER
+    longest = min(env.spec.max_episode_steps or 0, LONGEST_EPISODE)
     return max(BOUNDARY_STEPS, longest * config.n_envs)
 
 

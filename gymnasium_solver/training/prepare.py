@@ -20,6 +20,7 @@ from typing import Any
 from gymnasium_solver.algos import algo_ids
 from gymnasium_solver.config.blocks import EnvFields
 from gymnasium_solver.config.code import accept, code_named, distrust, named_plugins, untrusted
+from gymnasium_solver.config.env_ids import C_ENV, as_env_id, file_stem, split_target
 from gymnasium_solver.config.find import (
     DEFAULT_ALGO,
     SHIPPED,
@@ -78,6 +79,7 @@ def load_config(
     """
     settings = {key: parse_value(str(text)) for key, text in (fill or {}).items()}
     changes = {**settings, **(overrides or {})}
+    target = _c_target(target)
     _import_plugins_of(target, changes, trust)
     target, changes = _modern_target(target, changes)
     try:
@@ -171,6 +173,12 @@ def given_algo_id(data: Mapping[str, Any]) -> str:
     raise ConfigError(f"algo_id: {given}, expected one of {', '.join(algo_ids())}")
 
 
+def _c_target(target: str) -> str:
+    """`c:my_env.c` for `my_env.c`, with or without an algorithm."""
+    name, variant = split_target(target)
+    return as_env_id(name) if variant is None else f"{as_env_id(name)}:{variant}"
+
+
 def _modern_target(target: str, changes: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """A target with an old id of an Atari game as the target of its config; the id itself becomes
     an override, by which `build_config` sets the options that it stands for."""
@@ -196,7 +204,7 @@ _NOT_COMPARED = ("seed", "spec", "description", "project_id", "variant")
 def changed_from_shipped(config: Config) -> dict[str, list[Any]] | None:
     """Fields whose value is not that of the shipped config of the same name: [shipped, used].
     None if no config of this environment and variant is shipped."""
-    stems = {config.project_id, config.env_id.replace("/", "-")}
+    stems = {config.project_id, file_stem(config.env_id)}
     files = [read_config_file(path) for path in config_files(SHIPPED) if path.stem in stems]
     sections = [file.section(config.variant) for file in files if config.variant in file.variants]
     same = [section for section in sections if section.get("env_id") == config.env_id]
@@ -243,8 +251,8 @@ def _load_unlisted(
     for entry in entries:
         if entry.name.lower() == wanted.lower() and entry.name != wanted:
             return load_config(entry.name, overrides=overrides)
-    head, _, tail = target.rpartition(":")
-    if algo_id is None and head and tail.lower() in algo_ids():
+    head, tail = split_target(target)
+    if algo_id is None and head and tail is not None and tail.lower() in algo_ids():
         target, algo_id = head, tail.lower()
     for entry in entries:
         if (entry.env_id, entry.variant) == (target, algo_id):
@@ -268,7 +276,7 @@ def _load_unlisted(
         except EnvError as error:
             error.args = (f"{error}{tuned}",)
             raise
-        names = {"project_id": target.replace("/", "-").replace(":", "-"), "variant": algo_id}
+        names = {"project_id": re.sub(r"[/:]", "-", target), "variant": algo_id}
         known = config_class(str(algo_id)).model_fields
         chosen = {name: value for name, value in chosen.items() if name in known}
         config = build_config(layered({**names, **chosen}, fields))
@@ -281,7 +289,7 @@ def _load_unlisted(
 def _may_be_id(target: str, not_found: ConfigError) -> bool:
     """Whether a name without a config can be that of an environment: `Name-v0`, `module:Name`, or
     one that a plugin has registered. ConfigError for a module that is given without an id."""
-    if re.search(r"-v\d+$", target):
+    if re.search(r"-v\d+$", target) or target.startswith(C_ENV):
         return True
     module, colon, _ = target.rpartition(":")
     if colon:
@@ -307,7 +315,7 @@ def _env_lines(env_id: str) -> dict[str, Any]:
     """What the config file of an environment says about the environment, in the lines that its
     variants share, for an algorithm that has no variant there."""
     files = [file for root in config_folders() for file in config_files(root)]
-    for path in (file for file in files if file.stem == env_id.replace("/", "-")):
+    for path in (file for file in files if file.stem == file_stem(env_id)):
         base = read_config_file(path).base
         if base.get("env_id") == env_id:
             kept = {*EnvFields.model_fields, "spec", "project_id", "max_episode_steps"}

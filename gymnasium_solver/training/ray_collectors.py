@@ -230,7 +230,7 @@ class RemoteCollector(EpisodeStats):
         check_collectors(config, getattr(agent, "takes_stale", False))
         self.env, self.timer, self.say = JournaledEnv(env), Timer(), say
         self.config, self.agent, self.settings = config, agent, config.collectors
-        self.boundary_steps = boundary_steps(config, env.spec)
+        self.boundary_steps = boundary_steps(config, env)
         self.members = [Member() for _ in range(self.settings.n)]
         self._cluster: Cluster | None = None
         self._round = 0

@@ -119,7 +119,7 @@ def _is_config_name(target: str) -> bool:
     """`CartPole-v1:ppo` or a file; ids of runs have neither a colon nor a suffix."""
     if target.startswith("hub:"):
         return False
-    return ":" in target or Path(target).suffix in SUFFIXES
+    return ":" in target or Path(target).suffix in (*SUFFIXES, ".c")
 
 
 def with_fields(found: Found, fields: Mapping[str, Any], allowed: tuple[str, ...]) -> Found:

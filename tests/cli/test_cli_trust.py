@@ -30,6 +30,18 @@ TINY = {
     "batch_size": 16, "hidden_dims": [4], "eval_freq_epochs": None, "test_episodes": 1,
 }  # fmt: skip
 MODULE = "module_of_a_stranger"
+C_FILE = """
+#include "gsolve_env.h"
+#include <stdio.h>
+#define OBS_SHAPE 1
+#define N_ACTIONS 2
+#define MAX_STEPS 3
+typedef struct { int t; } State;
+void reset(State *s, Rng *rng) {}
+bool step(State *s, int action, float *reward, Rng *rng) { return false; }
+void observe(const State *s, float *obs) { obs[0] = 0; }
+__attribute__((constructor)) static void loaded(void) { fclose(fopen("imported", "w")); }
+"""
 
 
 @pytest.fixture
@@ -39,6 +51,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     (tmp_path / f"{MODULE}.py").write_text("from pathlib import Path\nPath('imported').touch()\n")
+    (tmp_path / f"{MODULE}.c").write_text(C_FILE)
     monkeypatch.setattr(code_of_configs, "_strange", {})
     monkeypatch.setattr(code_of_configs, "_own", set())
     yield tmp_path / "imported"
@@ -171,10 +184,12 @@ def test_what_counts_as_code() -> None:
     assert code_named(fields) == ["gymnasium.wrappers", "mod", "my.mod", "p"]
     deep = {"tasks": ["a:A-v0", {"env_id": "b.c:B-v0"}], "x": {"y": [{"Gymnax/d:E": 1}]}}
     assert code_named(deep) == ["a", "b.c", "d"]
+    for given in ("c:my.c", "c:./a b.c", "c:/tmp/x.c", "c:../x", "c:"):
+        assert code_named({"tasks": [{"env_id": given}]}) == [given]
     for plain in (
         {}, {"plugins": None, "env_id": "ALE/Pong-v5"}, {"plugins": 3, "env_id": []},
         {"description": "see https://a.b/c: it is good", "env_kwargs": {"xml_file": "ant.xml"}},
-        {"init_from_run": "runs/a/@best", "n_steps": "1:2", "policy_lr": "lin_0.001"},
+        {"env_id": "c:snake"}, {"init_from_run": "runs/a/@best", "n_steps": "1:2", "policy_lr": "lin_0.001"},
     ):  # fmt: skip
         assert code_named(plain) == []
 
@@ -195,6 +210,8 @@ IN_A_RUN: dict[str, dict[str, Any]] = {
         "env_wrappers": [{"id": "gymnasium.wrappers.TransformReward", "func": f"{MODULE}.func"}]
     },
     "env_kwargs": {"env_kwargs": {"env_id": [f"{MODULE}:Old-v0"]}},
+    "a C file": {"env_id": f"c:{MODULE}.c"},
+    "a C file by its path": {"tasks": [{"env_id": f"c:./{MODULE}.c"}, "CartPole-v1"]},
 }
 VERBS = (
     "net CONFIG", "train CONFIG --dev", "train CONFIG --seeds 2 -q", "play RUN --headless",
@@ -239,6 +256,7 @@ FORMS = (
     MODULE, f"{MODULE}:CartPole-v1", f"{MODULE}.Name", f"Gymnax/{MODULE}:Name",
     [MODULE], [f"{MODULE}:CartPole-v1", "CartPole-v1"], [{"id": f"{MODULE}.Name"}],
     [{"id": f"{MODULE}:Name"}], [{"env_id": f"{MODULE}:CartPole-v1"}, "CartPole-v1"],
+    f"c:{MODULE}.c", f"c:./{MODULE}.c", [{"env_id": f"c:{MODULE}.c"}, "CartPole-v1"],
     {"id": f"{MODULE}:Name"}, {"env_id": f"{MODULE}:CartPole-v1"}, {"a": {"b": [MODULE]}},
     {"stages": [{"env_id": f"{MODULE}:CartPole-v1", "promote_at": 1.0}]},
 )  # fmt: skip
@@ -279,6 +297,17 @@ def test_the_users_own_names_are_imported_whatever_a_stranger_says(module: Path)
     assert import_code(MODULE).__name__ == MODULE
     with pytest.raises(ImportError, match="not the name of a module"):
         import_code("a b")
+
+
+def test_a_c_file_is_compiled_if_the_user_names_it(module: Path) -> None:
+    distrust("runs/x", {"env_id": f"c:{MODULE}.c"})
+    accept(f"{MODULE}.config.yaml")  # what the user names must be the file itself
+    with pytest.raises(TrustError, match=f"runs/x was not made here.*{MODULE}"):
+        make_vector_env(f"c:{MODULE}.c", 1)
+    assert not module.exists()
+    accept(f"c:{MODULE}.c:ppo")
+    make_vector_env(f"c:{MODULE}.c", 1).close()
+    assert module.exists()
 
 
 def test_check_imports_nothing_unasked(module: Path, tmp_path: Path, capsys: Any) -> None:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +10,11 @@ import pytest
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.fast.native.build import can_compile
 
+needs_compiler = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
 COUNTING = "GsolveTest/Counting-v0"
+COUNTING_C = f"c:{Path(__file__).with_name('counting.c')}"
 # One env of each engine, with episodes short enough to end many times in 200 steps.
 EVERY_ENGINE = [
     ("CartPole-v1", "envpool"),
@@ -22,6 +26,7 @@ EVERY_ENGINE = [
     (COUNTING, "vector"),
     (COUNTING, "sync"),
     (COUNTING, "async"),
+    pytest.param((COUNTING_C, "auto"), marks=needs_compiler),
 ]
 CARTPOLE_ENGINES = ["envpool", "vector", "sync", "async"]
 REAL = ["Pendulum-v1", "Acrobot-v1", "MountainCarContinuous-v0", "FrozenLake-v1", "Taxi-v3"]
@@ -29,7 +34,7 @@ REAL += ["LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3", "Hopp
 REAL += ["ALE/Pong-v5"]
 
 
-@pytest.fixture(params=EVERY_ENGINE, ids=lambda p: f"{p[0]}-{p[1]}")
+@pytest.fixture(params=EVERY_ENGINE, ids=lambda p: f"{Path(p[0]).name}-{p[1]}")
 def env(request: pytest.FixtureRequest) -> Iterator[VectorEnv]:
     env_id, mode = request.param
     made = make_vector_env(env_id, 4, vectorization_mode=mode)
@@ -82,7 +87,7 @@ def test_same_seed_same_trajectory_and_reset_works_mid_episode(env, record):
 
 
 def _mode(env: VectorEnv) -> str:
-    return "auto" if env.spec.engine == "own" else env.spec.engine
+    return "auto" if env.spec.engine in ("own", "c") else env.spec.engine
 
 
 def test_dtypes_shapes_and_fresh_arrays(env, record):

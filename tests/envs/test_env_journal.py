@@ -11,8 +11,10 @@ from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.vector import VectorWrapper
 from gymnasium_solver.envs.wrappers.shaping import EPISODE_PARTS
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.fast.native.build import can_compile
 from tests.envs.scripted import BUTTONS
 
+needs_compiler = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
 CASES = [
     ("CartPole-v1", "envpool", None),
     ("CartPole-v1", "envpool", 9),  # cut by the time limit, row by row
@@ -27,6 +29,7 @@ CASES = [
     ("Hopper-v5", "sync", None),
     ("Bandit-v0", "auto", None),
     ("Probe/Counting-v0", "auto", None),
+    pytest.param("c:cartpole", "auto", 9, marks=needs_compiler),
     ("Probe/ObsActionRewardContinuous-v0", "auto", None),
 ]
 

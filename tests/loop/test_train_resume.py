@@ -50,6 +50,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd": ("Bandit-v0", {"optimizer": "sgd"}),
     "plain torch": ("Bandit-v0", {"compile": False}),
     "compiled": ("CartPole-v1", {"compile": "native", **SHORT}),
+    "in C": ("c:cartpole", SHORT),
     "compiled normalised": ("Pendulum-v1", {"compile": "native", **NORMALISED, **SHORT}),
     "discrete normalised": ("CartPole-v1", NORMALISED | SHORT),
     "parts": ("Probe/DictObs-v0", {"normalize_obs": "rolling"}),

@@ -143,7 +143,6 @@ def test_a_solved_run_that_is_resumed_trains_on(
 # -- budgets are exact, every env step is counted once, and no transition joins two episodes ------
 
 
-SPEC = make_vector_env("Probe/ConstantReward-v0", 1).spec
 ENDS = ["terminated", "truncated", "both", "alternate"]
 
 
@@ -269,7 +268,9 @@ def test_boundary_waits_for_the_longest_episode(
 ) -> None:
     """Often enough for a quick resume, never before a game can end."""
     config = load_config("CartPole-v1:ppo").replace(n_envs=n_envs, env_boundary_steps=given)
-    assert boundary_steps(config, dataclasses.replace(SPEC, max_episode_steps=limit)) == expected
+    env = make_vector_env("Probe/ConstantReward-v0", 1)
+    env.spec = dataclasses.replace(env.spec, max_episode_steps=limit)
+    assert boundary_steps(config, env) == expected
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])

@@ -105,7 +105,7 @@ def test_every_rollout_begins_with_a_group_in_one_state() -> None:
     config: Any = build_config({**FIELDS, "normalize_obs": False, "normalize_reward": False})
     env = training_env(config)
     agent: Any = build_agent(config, env.observation_space, env.action_space)
-    collector = Collector(JournaledEnv(env), agent.policy, 30, 1, boundary_steps(config, env.spec))
+    collector = Collector(JournaledEnv(env), agent.policy, 30, 1, boundary_steps(config, env))
     env_steps, starts = 0, []
     for _ in range(3):
         rollout = collector.collect(env_steps, None)

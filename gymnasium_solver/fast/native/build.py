@@ -59,6 +59,12 @@ OBJECTS = {
 PROGRAM_FLAGS = ["-O2", "-c"]
 PART_LENGTH, MOST_PARTS = 5000, 4  # characters of the functions of a program that are one file
 ROLLOUT = (Path(__file__).with_name("rollout.c"), ["-O2", "-ffp-contract=off"])
+# Of C that is not ours: what gcc and clang by default only warn of, is nearly always a mistake.
+SOURCE_FLAGS = [
+    "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC",
+    "-shared", "-fvisibility=hidden", "-Werror=implicit-function-declaration", "-Werror=implicit-int",
+    "-Werror=incompatible-pointer-types", "-Werror=int-conversion", "-Werror=return-type",
+]  # fmt: skip
 CPU_FLAGS: list[list[str]] = [
     ["-march=native"],
     ["-mcpu=native"],
@@ -222,6 +228,49 @@ def load_file(
     return library
 
 
+class SourceError(Exception):
+    """The compiler rejects somebody's C file; the message is the compiler's."""
+
+
+def load_source(
+    text: str, includes: Sequence[Path], agrees: Callable[[ctypes.CDLL], bool]
+) -> ctypes.CDLL:
+    """The library of a C text that is not ours. The includes are searched in these folders, and
+    count for the hash with all that they include. SourceError if the compiler rejects it;
+    Unsupported without a compiler, or unless `agrees` answers yes, in a copy of this process."""
+    folder = _usable_folder()
+    with temporary_folder("build", folder) as place:
+        paths = [word for path in includes for word in ("-I", str(path))]
+        whole = Path(place) / "whole.i"
+        command = [*_compiler(), "-std=gnu11", "-E", "-x", "c", *paths, "-o", str(whole), "-"]
+        code, said = _output(command, Path(place), text)
+        if code:
+            raise SourceError(said)
+        expanded = whole.read_text(errors="replace")
+    name = f"{_key(expanded, ' '.join(SOURCE_FLAGS))}.so"
+    library = _load(name, lambda folder: _compile_source(folder / name, expanded))
+    file = Path(library._name)
+    if not _is_proven(file):
+        if not _in_child(lambda: agrees(library)):
+            raise Unsupported("it crashes or does not end")
+        _write_proven(file)
+    return library
+
+
+def _compile_source(file: Path, text: str) -> None:
+    def make(to: Path) -> None:
+        source = to.with_suffix(".c")
+        source.write_text(text)
+        for cpu in CPU_FLAGS:
+            command = [*_compiler(), *SOURCE_FLAGS, *cpu, "-o", str(to), str(source), "-lm"]
+            code, said = _output(command, to.parent)
+            if not code:
+                return
+        raise SourceError(said)
+
+    _made(file, make)
+
+
 class Unit(NamedTuple):
     """A text that is compiled by itself, once per machine."""
 
@@ -317,6 +366,10 @@ def prove(library: ctypes.CDLL, agrees: Callable[[], bool]) -> None:
     with _failures():
         if not _in_child(agrees):
             raise Unsupported("a program that it made crashes or computes wrong numbers")
+    _write_proven(file)
+
+
+def _write_proven(file: Path) -> None:
     with suppress(OSError, ValueError, IndexError):
         note = _note_of(file)
         with temporary_folder("build", file.parent) as folder:
@@ -467,24 +520,29 @@ def _run(command: Sequence[str], to: Path) -> None:
     """Start the compiler, which must make a file."""
     if _useless is not None:
         raise Unsupported(_useless)
-    pipe, both, none = subprocess.PIPE, subprocess.STDOUT, subprocess.DEVNULL
-    variables = {**os.environ, "TMPDIR": str(to.parent)}  # what a killed compiler leaves, goes too
+    code, said = _output(command, to.parent)
+    if code:
+        log.info("the C compiler rejects a program: %s", said[:2000])
+        raise Unsupported(": ".join(["it rejects a program", *said[:200].splitlines()[:1]]))
+    if not to.is_file() or not to.stat().st_size:
+        raise Unsupported("it made no file")
+
+
+def _output(command: Sequence[str], place: Path, text: str = "") -> tuple[int, str]:
+    """The exit code of a compiler that is given a text, and what it printed."""
+    pipe, both = subprocess.PIPE, subprocess.STDOUT
+    variables = {**os.environ, "TMPDIR": str(place)}  # what a killed compiler leaves, goes too
     with subprocess.Popen(
-        command, stdin=none, stdout=pipe, stderr=both, process_group=0, env=variables
+        command, stdin=pipe, stdout=pipe, stderr=both, process_group=0, env=variables
     ) as process:
         try:
-            output, _ = process.communicate(timeout=COMPILE_SECONDS)
+            output, _ = process.communicate(text.encode(), timeout=COMPILE_SECONDS)
         except subprocess.TimeoutExpired:
             _give_up(f"it was not through after {COMPILE_SECONDS} s")
         finally:
             if process.returncode is None:
                 os.killpg(process.pid, signal.SIGKILL)  # with what it started
-    said = output.decode(errors="replace").strip()
-    if process.returncode:
-        log.info("the C compiler rejects a program: %s", said[:2000])
-        raise Unsupported(": ".join(["it rejects a program", *said[:200].splitlines()[:1]]))
-    if not to.is_file() or not to.stat().st_size:
-        raise Unsupported("it made no file")
+    return process.returncode, output.decode(errors="replace").strip()
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from mcp.server.mcpserver import Context
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.config.code import code_named
+from gymnasium_solver.config.env_ids import split_target
 from gymnasium_solver.config.find import algo_in_name, find_configs
 from gymnasium_solver.config.schema import canonical
 from gymnasium_solver.config.yaml_file import parse_value
@@ -452,8 +453,8 @@ def budgeted(
 def with_algorithm(config: str, fields: Fields) -> str:
     """The config to which fields are applied: another algorithm than the variant's begins with its
     own defaults, not with what is tuned for the variant."""
-    env_id, colon, variant = config.partition(":")
-    if not colon or config.startswith("run:") or not isinstance(fields.get("algo_id"), str):
+    env_id, variant = split_target(config)
+    if variant is None or config.startswith("run:") or not isinstance(fields.get("algo_id"), str):
         return config
     return config if algo_in_name(variant) == fields["algo_id"] else env_id
 
@@ -493,12 +494,12 @@ def checked_config(config: str, root: Path) -> str:
     target = config_named(config, root)
     if target != config.strip():
         return target  # the config of a run
-    head, _, tail = target.rpartition(":") if ":" in target else (target, "", "")
-    if "/" in head and algo_in_name(tail) is None:
+    head, tail = split_target(target)
+    if "/" in head and algo_in_name(tail or "") is None:
         head = head.rpartition("/")[2]  # Gymnax/module:Class
     if re.fullmatch(r"[^\W\d]\w*(\.\w+)*", head):
         known = {word for entry in find_configs() for word in (entry.name, entry.env_id)}
-        known |= {word.partition(":")[0] for word in known}
+        known |= {split_target(word)[0] for word in known}
         if head.lower() not in {word.lower() for word in known}:
             raise ConfigError(
                 f"{config!r} is no config, and {head} may be a module: code is not imported over "

@@ -1,0 +1,322 @@
+"""Environments written in C: one file each, compiled at first use, N copies stepped in one call.
+
+    make_vector_env("c:my_env.c", 64)       # or of a shipped file: c:snake
+
+The file follows gsolve_env.h, and docs/c_environments.md explains it. The library is kept in the
+cache of compiled programs (fast/native/build.py). A new one first plays random actions in a copy of
+this process, which wrong code may crash. The state of all copies is bytes, so it is saved and
+restored as it is, without a journal of actions.
+"""
+
+import ctypes
+import re
+from ctypes import c_char_p, c_double, c_int64, c_void_p
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+
+from gymnasium_solver.config.code import source_file
+from gymnasium_solver.config.env_ids import C_ENV, is_c_file
+from gymnasium_solver.envs.action_checks import MASK_KEY
+from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
+from gymnasium_solver.envs.suites.own import refuse_unknown
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space
+from gymnasium_solver.errors import EnvError, MissingError, UnknownEnvError, Unsupported
+from gymnasium_solver.fast.native.build import (
+    CompiledEnvs,
+    SourceError,
+    can_compile,
+    is_preferred,
+    load_source,
+)
+from gymnasium_solver.suggest import did_you_mean
+
+FOLDER = Path(__file__).parent
+SHIPPED = FOLDER / "shipped"
+MOST_LINES = 12  # of the compiler's message
+TRIAL_STEPS, TRIAL_ENVS = 1000, 3
+
+
+class List(ctypes.Structure):
+    """As in gsolve_vector.h."""
+
+    _fields_ = [("n", c_int64), ("items", c_void_p)]
+
+    def numbers(self, kind: type[c_double] | type[c_int64] = c_double) -> list[Any]:
+        return list((kind * self.n).from_address(self.items))
+
+    def texts(self) -> list[str]:
+        found = (c_char_p * self.n).from_address(self.items)
+        return [text.decode(errors="replace") for text in found if text]
+
+
+class Facts(ctypes.Structure):
+    """What a file defines; as in gsolve_vector.h."""
+
+    _fields_ = [
+        *((name, c_int64) for name in (
+            "is_bytes", "n_actions", "action_size", "max_steps", "frame_width", "frame_height",
+            "fps", "has_mask", "state_bytes",
+        )),
+        *((name, c_double) for name in ("reward_low", "reward_high", "solved")),
+        *((name, List) for name in (
+            "shape", "obs_low", "obs_high", "low", "high", "action_names", "obs_names",
+        )),
+    ]  # fmt: skip
+
+
+ROWS = ("actions", "obs", "reward", "terminated", "truncated", "legal")
+
+
+class Envs(ctypes.Structure):
+    """As in gsolve_vector.h."""
+
+    _fields_ = [
+        ("n", c_int64), ("max_steps", c_int64), ("obs_size", c_int64),
+        *((name, c_void_p) for name in ("state", "rng", "length", "done")),
+        *((name, c_void_p) for name in ("low", "high", "centre", "scale", *ROWS)),
+    ]  # fmt: skip
+
+
+class Program(NamedTuple):
+    """A compiled environment."""
+
+    library: ctypes.CDLL
+    facts: Facts
+    observation: Space
+    action: Space
+
+
+class Copies:
+    """N copies in memory of their own. `step` writes into `rows`, which may be replaced."""
+
+    def __init__(self, program: Program, n: int, max_steps: int) -> None:
+        facts, library = program.facts, program.library
+        shape, width = program.observation.shape or (), facts.action_size
+        self.state = np.zeros((n, facts.state_bytes), np.uint8)
+        self.rng, self.length = np.zeros(n, np.uint64), np.zeros(n, np.int64)
+        self.done = np.zeros(n, np.bool_)
+        self._bounds = _spread(facts.low, max(width, 1)), _spread(facts.high, max(width, 1))
+        self.rows = {
+            "actions": np.zeros((n, width), np.float32) if width else np.zeros(n, np.int64),
+            "obs": np.zeros((n, *shape), program.observation.dtype),
+            "reward": np.zeros(n, np.float32),
+            "terminated": np.zeros(n, np.bool_),
+            "truncated": np.zeros(n, np.bool_),
+            "legal": np.ones((n, facts.n_actions), np.bool_),
+        }
+        self._places = {name: array.ctypes.data for name, array in self.rows.items()}
+        self.arguments = Envs(
+            n,
+            max_steps,
+            int(np.prod(shape, dtype=int)),
+            *(a.ctypes.data for a in (self.state, self.rng, self.length, self.done, *self._bounds)),
+            **self._places,
+        )
+        self._at = ctypes.addressof(self.arguments)
+        self.function = library.gsolve_step
+        self._library = library
+
+    def reset(self, seed: int) -> None:
+        """Seed each copy; copy i keeps its stream when there are more."""
+        seeds = np.random.SeedSequence(seed).generate_state(len(self.rng), np.uint64)
+        self._library.gsolve_reset(self._at, seeds.ctypes.data)
+
+    def step(self, actions: np.ndarray) -> None:
+        self.rows["actions"][...] = actions.reshape(self.rows["actions"].shape)
+        self.function(self._at)
+
+    def observe(self) -> None:
+        """Observations and masks of the state as it is."""
+        self._library.gsolve_observe(self._at)
+
+    def render(self, index: int, height: int, width: int) -> np.ndarray:
+        frame = np.zeros((height, width, 3), np.uint8)
+        self._library.gsolve_render(self._at, index, frame.ctypes.data)
+        return frame
+
+    def prepare(self) -> None:
+        """Nothing: a step needs nothing from Python."""
+
+    def release(self) -> None:
+        """Step into arrays of their own again."""
+        for name, place in self._places.items():
+            setattr(self.arguments, name, place)
+
+
+class CEngine(Engine):
+    """N copies of an environment written in C."""
+
+    def __init__(self, request: EnvRequest) -> None:
+        env_id = request.env_id
+        refuse_unknown(request, ())
+        self.program = program = load_program(env_id)
+        facts = program.facts
+        limit = request.max_episode_steps or facts.max_steps
+        solved = None if np.isnan(facts.solved) else float(facts.solved)
+        spec = EnvSpec(env_id, "c", "written in C", limit, solved, "c")
+        super().__init__(request.n_envs, program.observation, program.action, spec)
+        self._copies = Copies(program, request.n_envs, limit)
+
+    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+        self._copies.reset(seed)
+        return self._seen()
+
+    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
+        self._copies.step(actions)
+        obs, info = self._seen()
+        rows = self._copies.rows
+        reward, terminated = rows["reward"].copy(), rows["terminated"].copy()
+        return obs, reward, terminated, rows["truncated"].copy(), info
+
+    def _seen(self) -> tuple[np.ndarray, Info]:
+        rows = self._copies.rows
+        info: Info = {MASK_KEY: rows["legal"].copy()} if self.program.facts.has_mask else {}
+        return rows["obs"].copy(), info
+
+    @property
+    def compiled(self) -> CompiledEnvs | None:
+        is_usable = is_preferred() and not self.program.facts.has_mask
+        return self._copies if is_usable else None
+
+    def saved(self) -> dict[str, np.ndarray]:
+        copies = self._copies
+        return {name: getattr(copies, name).copy() for name in ("state", "rng", "length", "done")}
+
+    def _restored(self, saved: dict[str, np.ndarray]) -> tuple[np.ndarray, Info]:
+        for name, own in self.saved().items():
+            found = saved[name]
+            if found.shape != own.shape or found.dtype != own.dtype:
+                raise EnvError(
+                    f"{self.spec.env_id}: its saved {name} is {found.dtype} {list(found.shape)}, "
+                    f"expected {own.dtype} {list(own.shape)}. Was the C file changed?"
+                )
+        for name, found in saved.items():
+            getattr(self._copies, name)[...] = found
+        self._copies.observe()
+        return self._seen()
+
+    def render(self, env_index: int = 0) -> np.ndarray | None:
+        facts = self.program.facts
+        if not facts.frame_width:
+            return None
+        return self._copies.render(env_index, facts.frame_height, facts.frame_width)
+
+
+# -- from an id to a program ----------------------------------------------------------------------
+
+
+def shipped_names() -> list[str]:
+    return sorted(path.stem for path in SHIPPED.glob("*.c"))
+
+
+def load_program(env_id: str) -> Program:
+    """Compile an environment, unless it is in the cache."""
+    file = _file_of(env_id)
+    if not can_compile():
+        raise MissingError(
+            f"{env_id} is written in C, and there is no C compiler: install gcc or clang (Debian: "
+            "apt install gcc), or name one in CC."
+        )
+    text = f'#include "{file}"\n#include "gsolve_vector.h"\n'
+    try:
+        library = load_source(text, [FOLDER, file.parent], _is_playable)
+    except SourceError as error:
+        raise EnvError(_compiler_says(env_id, str(error))) from None
+    except Unsupported as error:
+        raise EnvError(
+            f"{env_id}: {error} in {TRIAL_STEPS} random steps of {TRIAL_ENVS} copies, tried in "
+            "another process. Look for an index outside an array, or a loop without an end."
+        ) from None
+    return _program(library, env_id)
+
+
+def _file_of(env_id: str) -> Path:
+    name = env_id.removeprefix(C_ENV)
+    if is_c_file(env_id):
+        file = source_file(name)
+        if file.suffix != ".c" or not file.is_file():
+            raise UnknownEnvError(f"{env_id}: there is no C file {name}.")
+        return file.resolve()
+    file = SHIPPED / f"{name}.c"
+    if not file.is_file():
+        known = shipped_names()
+        hint = did_you_mean(name, known) or f"There are {', '.join(known)}."
+        raise UnknownEnvError(
+            f"Unknown environment {env_id!r}. {hint} A file of your own is c:{name}.c."
+        )
+    return file
+
+
+def _compiler_says(env_id: str, message: str) -> str:
+    """The message without the lines that say how the file was included."""
+    included = re.compile(r"(In file included from|\s+from) .*[:,]$|.*<stdin>.*")
+    lines = [line for line in message.splitlines() if not included.match(line)]
+    more = [f"... ({len(lines) - MOST_LINES} more lines)"] if len(lines) > MOST_LINES else []
+    return "\n".join([f"{env_id}: the C compiler rejects it:", *lines[:MOST_LINES], *more])
+
+
+def _program(library: ctypes.CDLL, env_id: str) -> Program:
+    for name in ("gsolve_reset", "gsolve_step", "gsolve_observe", "gsolve_render"):
+        getattr(library, name).restype = None
+    library.gsolve_step.restype = c_int64
+    library.gsolve_reset.argtypes = [c_void_p, c_void_p]
+    library.gsolve_step.argtypes = library.gsolve_observe.argtypes = [c_void_p]
+    library.gsolve_render.argtypes = [c_void_p, c_int64, c_void_p]
+    facts = Facts.in_dll(library, "gsolve_about")
+    shape = tuple(facts.shape.numbers(c_int64))
+    dtype: Any = np.uint8 if facts.is_bytes else np.float32
+    sizes = {"OBS_SHAPE": min(shape), "MAX_STEPS": facts.max_steps}
+    sizes["ACTION_SIZE" if facts.action_size else "N_ACTIONS"] = (
+        facts.action_size or facts.n_actions
+    )
+    for name, size in sizes.items():
+        if size < 1:
+            raise EnvError(f"{env_id}: {name} is {size}, expected at least 1.")
+    ends = (_filled(env_id, name, end, shape) for name, end in
+            (("OBS_LOW", facts.obs_low), ("OBS_HIGH", facts.obs_high)))  # fmt: skip
+    low, high = (end.astype(dtype) for end in ends)
+    observation = gymnasium.spaces.Box(low, high, shape, dtype)
+    if not facts.action_size:
+        return Program(library, facts, observation, gymnasium.spaces.Discrete(facts.n_actions))
+    shape = (facts.action_size,)
+    low, high = (_filled(env_id, name, end, shape).astype(np.float32) for name, end in
+                 (("ACTION_LOW", facts.low), ("ACTION_HIGH", facts.high)))  # fmt: skip
+    return Program(library, facts, observation, gymnasium.spaces.Box(low, high, shape, np.float32))
+
+
+def _filled(env_id: str, name: str, given: List, shape: tuple[int, ...]) -> np.ndarray:
+    """The bounds of each number."""
+    size = int(np.prod(shape))
+    if given.n not in (1, size):
+        raise EnvError(
+            f"{env_id}: {name} has {given.n} numbers, expected 1, or one for each of {size}."
+        )
+    return _spread(given, size).reshape(shape)
+
+
+def _spread(given: List, size: int) -> np.ndarray:
+    found = np.array(given.numbers(), np.float64)
+    return np.repeat(found, size) if len(found) == 1 else found
+
+
+def _is_playable(library: ctypes.CDLL) -> bool:
+    """Play random actions. Wrong code may crash this process, a copy of the real one."""
+    try:
+        program = _program(library, "")
+    except EnvError:  # told by this process's parent
+        return True
+    facts, rng = program.facts, np.random.default_rng(0)
+    copies = Copies(program, TRIAL_ENVS, facts.max_steps)
+    copies.reset(0)
+    for _ in range(TRIAL_STEPS):
+        if facts.action_size:
+            copies.step(rng.standard_normal((TRIAL_ENVS, facts.action_size), np.float32))
+        else:
+            legal = copies.rows["legal"]
+            copies.step((rng.random(legal.shape) * legal).argmax(axis=1))
+    if facts.frame_width:
+        copies.render(0, facts.frame_height, facts.frame_width)
+    return True

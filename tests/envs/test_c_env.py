@@ -1,0 +1,150 @@
+"""Environments written in C: what the engine adds to the contract (test_env_contract.py), and what is
+said about a file that is wrong."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gymnasium_solver.envs.engines.c import engine
+from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.errors import EnvError, MissingError, UnknownEnvError
+from gymnasium_solver.fast.native import build
+
+pytestmark = pytest.mark.skipif(not build.can_compile(), reason="needs a C compiler")
+COUNTING = Path(__file__).with_name("counting.c")
+SMALL = """
+#include "gsolve_env.h"
+#define OBS_SHAPE 2
+#define N_ACTIONS 3
+#define MAX_STEPS 5
+typedef struct { float x; } State;
+void reset(State *s, Rng *rng) { s->x = rng_uniform(rng, -1, 1); }
+bool step(State *s, int action, float *reward, Rng *rng) { *reward = action; return false; }
+void observe(const State *s, float *obs) { obs[0] = s->x, obs[1] = 1; }
+"""
+
+
+def made(text: str, folder: Path, n_envs: int = 2, **given: Any) -> Any:
+    file = folder / "mine.c"
+    file.write_text(text)
+    return make_vector_env(f"c:{file}", n_envs, **given)
+
+
+def test_no_transition_crosses_an_episode(record):
+    rollout = record(make_vector_env(f"c:{COUNTING}", 3), seed=7, n_steps=60)
+    real = ~rollout.is_reset
+    (episode, step), (next_episode, next_step) = rollout.obs.T, rollout.next_obs.T
+    assert np.array_equal(next_episode[real.T], episode[real.T])
+    assert np.array_equal(next_step[real.T], step[real.T] + 1)  # up to the true final observation
+    assert (next_episode[~real.T] != episode[~real.T]).all()
+    assert (next_step[~real.T] == 0).all()
+    assert np.array_equal(rollout.terminated, rollout.done)
+    assert len(set(rollout.lengths[rollout.done])) > 1
+
+
+def test_the_time_limit_truncates(record):
+    env = make_vector_env(f"c:{COUNTING}", 8, max_episode_steps=4)
+    rollout = record(env, seed=7, n_steps=60)
+    at_limit = rollout.lengths == 4
+    assert np.array_equal(rollout.truncated, at_limit)
+    both = rollout.terminated & rollout.truncated
+    assert both.any()
+    assert (rollout.truncated & ~rollout.terminated).any()
+    assert (rollout.terminated & ~rollout.truncated).any()
+
+
+def test_each_copy_has_its_stream_for_any_number_of_copies():
+    few, many = (make_vector_env("c:cartpole", n).reset(9) for n in (2, 5))
+    assert np.array_equal(few, many[:2])
+    assert len(np.unique(many, axis=0)) == 5
+
+
+def test_spaces_and_facts(tmp_path: Path) -> None:
+    text = SMALL.replace("#define OBS_SHAPE 2", "#define OBS_SHAPE 2\n#define OBS_LOW -1, 0")
+    env = made(text.replace("MAX_STEPS 5", "MAX_STEPS 5\n#define SOLVED 9.5"), tmp_path)
+    assert env.observation_space.low.tolist() == [-1, 0]
+    assert env.observation_space.high.tolist() == [np.inf] * 2
+    assert (env.action_space.n, env.spec.max_episode_steps, env.spec.engine) == (3, 5, "c")
+    assert env.spec.reward_threshold == 9.5
+    assert env.render() is None
+    with pytest.raises(EnvError, match="unknown env_kwargs key 'size'"):
+        made(SMALL, tmp_path, env_kwargs={"size": 3})
+
+
+def test_real_numbers_as_actions_are_clipped(tmp_path: Path) -> None:
+    text = SMALL.replace("N_ACTIONS 3", "ACTION_SIZE 2\n#define ACTION_HIGH 1, 3")
+    text = text.replace("int action", "const float *action")
+    text = text.replace("*reward = action", "*reward = 10 * action[0] + action[1]")
+    env = made(text, tmp_path)
+    env.reset(0)
+    assert env.action_space.high.tolist() == [1, 3]
+    given = np.array([[0.5, 2.0], [7.0, -9.0]], np.float32)
+    assert env.step(given).reward.tolist() == [7.0, 9.0]
+
+
+def test_masks(tmp_path: Path) -> None:
+    mask = "void mask(const State *s, bool *legal) { legal[s->t % 3] = false; }"
+    text = SMALL.replace("{ float x; }", "{ float x; int t; }").replace(
+        "return false", "return !++s->t"
+    )
+    env = made(text + "#define HAS_MASK\n" + mask, tmp_path)
+    env.reset(0)
+    for t in range(8):
+        illegal = env._copies.state.view(np.int32)[:, 1] % 3
+        assert illegal[0] == t % 6 % 3  # the state of a reset row begins at 0 again
+        assert np.array_equal(env.action_mask, np.arange(3) != illegal[:, None])
+        env.step(np.array([(t + 1) % 3] * 2))
+
+
+def test_a_headers_change_is_seen(tmp_path: Path) -> None:
+    """Other files that it includes count for the cache."""
+    text = SMALL.replace("#define OBS", '#include "level.h"\n#define OBS', 1)
+    for pays in (2, 3):
+        (tmp_path / "level.h").write_text(f"#define PAYS {pays}\n")
+        env = made(text.replace("*reward = action", "*reward = PAYS"), tmp_path)
+        env.reset(0)
+        assert env.step(np.zeros(2, np.int64)).reward[0] == pays
+
+
+# -- what is wrong ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("s->x =", "s->y =", r"mine.c:7:\d+: error: .*has no member named"),
+        ("return false; }", "return false }", r"mine.c:8:\d+: error: expected"),
+        ("= action", "= speed(action)", r"mine.c:8:\d+: error: .*declaration of function"),
+        ("State *s, int action", "State *s, float *action", "mine.c: the C compiler rejects it"),
+        ("#define OBS_SHAPE 2", "", "define OBS_SHAPE, the numbers of an observation"),
+        ("#define N_ACTIONS 3", "", "define either N_ACTIONS .* or ACTION_SIZE"),
+        ("#define MAX_STEPS 5", "", "define MAX_STEPS"),
+        ("void observe", "void observed", "observe"),
+        ('"gsolve_env.h"', '"gsolve_environment.h"', r"mine.c:2:\d+: fatal error: gsolve_envir"),
+        ("OBS_SHAPE 2", "OBS_SHAPE 2\n#define OBS_LOW 1, 2, 3", "OBS_LOW has 3 numbers, expected"),
+        ("N_ACTIONS 3", "N_ACTIONS 0", "N_ACTIONS is 0, expected at least 1"),
+        ("return false;", "return *(volatile int *)8;", "it crashes or does not end"),
+    ],
+)
+def test_bad_files(old: str, new: str, said: str, tmp_path: Path) -> None:
+    assert old in SMALL
+    with pytest.raises(EnvError, match=said) as error:
+        made(SMALL.replace(old, new, 1), tmp_path)
+    assert "stdin" not in str(error.value)
+    made(SMALL, tmp_path).close()  # and the next file is compiled
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(UnknownEnvError, match=r"there is no C file nowhere/mine\.c"):
+        make_vector_env("c:nowhere/mine.c", 1)
+    with pytest.raises(UnknownEnvError, match=r"Did you mean cartpole\?|cartpole"):
+        make_vector_env("c:cartpol", 1)
+
+
+def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "can_compile", lambda: False)
+    with pytest.raises(MissingError, match="no C compiler: install gcc or clang") as error:
+        make_vector_env("c:cartpole", 1)
+    assert "\n" not in str(error.value)
