@@ -275,8 +275,8 @@ class Engine(VectorEnv):
         self._n_done = int(np.count_nonzero(found.is_over))
 
     def saved(self) -> dict[str, np.ndarray] | None:
-        """The state of all envs as arrays, from which `restore` continues exactly; None: this engine
-        cannot save it."""
+        """The state of all envs as arrays, from which `restore` continues exactly, among them
+        `done` [N]; None: this engine cannot save it."""
         return None
 
     def _restored(self, saved: dict[str, np.ndarray]) -> tuple[Obs, Info]:

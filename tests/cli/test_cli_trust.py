@@ -189,7 +189,8 @@ def test_what_counts_as_code() -> None:
     for plain in (
         {}, {"plugins": None, "env_id": "ALE/Pong-v5"}, {"plugins": 3, "env_id": []},
         {"description": "see https://a.b/c: it is good", "env_kwargs": {"xml_file": "ant.xml"}},
-        {"env_id": "c:snake"}, {"init_from_run": "runs/a/@best", "n_steps": "1:2", "policy_lr": "lin_0.001"},
+        {"env_id": "c:snake"},
+        {"init_from_run": "runs/a/@best", "n_steps": "1:2", "policy_lr": "lin_0.001"},
     ):  # fmt: skip
         assert code_named(plain) == []
 

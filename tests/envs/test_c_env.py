@@ -1,5 +1,5 @@
-"""Environments written in C: what the engine adds to the contract (test_env_contract.py), and what is
-said about a file that is wrong."""
+"""Environments written in C: what the engine adds to the contract (test_env_contract.py), and what
+is said about a file that is wrong."""
 
 from pathlib import Path
 from typing import Any
@@ -108,7 +108,7 @@ def test_a_headers_change_is_seen(tmp_path: Path) -> None:
         assert env.step(np.zeros(2, np.int64)).reward[0] == pays
 
 
-# -- what is wrong ----------------------------------------------------------------------------------
+# -- what is wrong --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

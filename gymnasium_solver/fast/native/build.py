@@ -62,8 +62,9 @@ ROLLOUT = (Path(__file__).with_name("rollout.c"), ["-O2", "-ffp-contract=off"])
 # Of C that is not ours: what gcc and clang by default only warn of, is nearly always a mistake.
 SOURCE_FLAGS = [
     "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC",
-    "-shared", "-fvisibility=hidden", "-Werror=implicit-function-declaration", "-Werror=implicit-int",
-    "-Werror=incompatible-pointer-types", "-Werror=int-conversion", "-Werror=return-type",
+    "-shared", "-fvisibility=hidden", "-Werror=implicit-function-declaration",
+    "-Werror=implicit-int", "-Werror=incompatible-pointer-types", "-Werror=int-conversion",
+    "-Werror=return-type",
 ]  # fmt: skip
 CPU_FLAGS: list[list[str]] = [
     ["-march=native"],
