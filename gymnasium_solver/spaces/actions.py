@@ -30,7 +30,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.errors import EnvError
+from gymnasium_solver.errors import EnvError, Unsupported
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.spaces.space_types import bounded, parts_of, to_native, to_native_batch
 
@@ -90,6 +90,11 @@ class ActionKind(ABC):
     def to_env(self, actions: Array) -> Array:
         """Convert to the environment's units, [N, *shape of the environment's action]; for a Dict
         or Tuple [N, width], the leaves concatenated as float64."""
+
+    def env_units(self) -> tuple[Array, Array] | None:
+        """`to_env` as numbers, for environments that step in C: (middle, half width) of a bounded
+        Box whose actions are clipped to [-1, 1]; None: the actions are the environment's."""
+        raise Unsupported(f"{type(self).__name__} are converted in NumPy only")
 
     @abstractmethod
     def from_env(self, actions: Array) -> Array:
@@ -198,6 +203,10 @@ class DiscreteActions(ActionKind):
     def to_env(self, actions: Array) -> Array:
         return actions + self.start if self.start else actions
 
+    def env_units(self) -> tuple[Array, Array] | None:
+        is_same = type(self).to_env is DiscreteActions.to_env and not self.start
+        return None if is_same else super().env_units()
+
     def from_env(self, actions: Array) -> Array:
         return actions.reshape(-1).astype(np.int64) - self.start
 
@@ -228,6 +237,11 @@ class BoxBase(ActionKind):
         if not self.is_bounded:
             return shaped
         return self.middle + self.half_width * np.clip(shaped, -1.0, 1.0)
+
+    def env_units(self) -> tuple[Array, Array] | None:
+        if type(self).to_env is not BoxBase.to_env:
+            return super().env_units()
+        return (self.middle, self.half_width) if self.is_bounded else None
 
     def from_env(self, actions: Array) -> Array:
         if self.is_bounded:

@@ -41,6 +41,7 @@ BOUNDARY_STEPS = 250_000
 NEVER = 2**62
 LONGEST_EPISODE = 30_000  # a longer time limit counts as no limit
 CARRY = "carry."  # prefix of the policy's carry in the saved arrays
+AT_ONCE = 64  # rows in one call of C: an interrupt or a pause waits for so many
 N_OUTPUTS_WITH_VALUE = 5  # of the acting program of a policy with memory
 
 
@@ -330,8 +331,8 @@ class Arrays:
 class CompiledCollector(Collector):
     """Collects from environments that step in C with a policy that acts in C.
 
-    A row is one call (fast/native/rollout.py) instead of a hundred of Python and NumPy, and it is
-    the row of a plain Collector, bit for bit. Where the policy or the environments are not
+    Rows are one call (fast/native/rollout.py) instead of a hundred of Python and NumPy each, and
+    they are those of a plain Collector, bit for bit. Where the policy or the environments are not
     compiled, or a rollout may be cut short, this is a plain Collector.
     """
 
@@ -352,14 +353,14 @@ class CompiledCollector(Collector):
         for name, kept in rows.carry.items():
             kept[0] = self._carry[name]
         arrays.rows.begin(start.is_over)
-        collect, ended = arrays.rows.collect, []
+        collect, ended = arrays.rows.collect, list[int]()
         timer.switch("env")
         try:
-            for t in range(n_rows):
+            for first in range(0, n_rows, AT_ONCE):
                 if activity.is_paused:
                     activity.wait_while_paused()
-                if collect():
-                    ended.append(t)
+                n_ended = collect(min(AT_ONCE, n_rows - first))
+                ended += (first + np.flatnonzero(n_ended)).tolist()
         finally:  # also after an interrupt: what evaluates next must not write into these rows
             timer.exclude("act", arrays.rows.end())
         timer.switch()
@@ -418,7 +419,7 @@ class CompiledCollector(Collector):
             outputs += [rows.carry["core"][1:]]
         if value is not None:
             outputs.append(value)
-        compiled = CompiledRows(program, envs, inputs, outputs, arrays)
+        compiled = CompiledRows(program, envs, inputs, outputs, arrays, actions.env_units())
         return Arrays(compiled, rows.obs, noise, log_prob, value, **totals)
 
 

@@ -4,6 +4,7 @@ is said about a file that is wrong."""
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -148,3 +149,48 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(MissingError, match="no C compiler: install gcc or clang") as error:
         make_vector_env("c:cartpole", 1)
     assert "\n" not in str(error.value)
+
+
+# -- the classics ---------------------------------------------------------------------------------
+
+
+CLASSICS = {
+    "cartpole": "CartPole-v1",
+    "acrobot": "Acrobot-v1",
+    "mountain_car": "MountainCar-v0",
+    "mountain_car_continuous": "MountainCarContinuous-v0",
+    "pendulum": "Pendulum-v1",
+}
+
+
+@pytest.mark.parametrize("name", CLASSICS)
+def test_the_classics_are_gymnasiums(name: str) -> None:
+    """From equal states, equal steps. Gymnasium's sine is NumPy's, which may differ from that of
+    the C library in the last bit of a double: rarely in an observation, a float."""
+    theirs: Any = gymnasium.make(CLASSICS[name])
+    env: Any = make_vector_env(f"c:{name}", 8)
+    assert env.observation_space == theirs.observation_space
+    assert env.action_space == theirs.action_space
+    assert env.spec.max_episode_steps == theirs.spec.max_episode_steps
+    assert env.spec.reward_threshold == theirs.spec.reward_threshold
+    theirs = theirs.unwrapped
+    env.action_space.seed(0)
+    theirs.reset(seed=0)
+    env.reset(0)
+    kind, equal = np.float32 if name == "mountain_car_continuous" else np.float64, []
+    for t in range(60):
+        before = env._copies.state.view(kind).copy()
+        if name.startswith("mountain") and t == 30:  # near the goal
+            before[:, 0] = np.linspace(0.3, 0.45, 8)
+            before[:, 1] = 0.06
+            env._copies.state.view(kind)[...] = before
+        actions = np.stack([env.action_space.sample() for _ in range(8)])
+        step = env.step(actions)
+        for i in np.flatnonzero(~step.is_reset):
+            theirs.state, theirs.steps_beyond_terminated = before[i].copy(), None
+            obs, reward, terminated, _, _ = theirs.step(actions[i])
+            np.testing.assert_allclose(step.obs[i], obs, rtol=1e-6, atol=1e-6)
+            np.testing.assert_allclose(step.reward[i], reward, rtol=1e-6)
+            assert step.terminated[i] == terminated
+            equal.append(np.array_equal(step.obs[i], obs))
+    assert np.mean(equal) > 0.99

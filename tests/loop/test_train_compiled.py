@@ -44,9 +44,9 @@ def rows_in_c(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     found = [0]
     collect = CompiledRows.collect
 
-    def counted(self: CompiledRows) -> int:
-        found[0] += 1
-        return collect(self)
+    def counted(self: CompiledRows, n_rows: int) -> np.ndarray:
+        found[0] += n_rows
+        return collect(self, n_rows)
 
     monkeypatch.setattr(CompiledRows, "collect", counted)
     return found
@@ -97,7 +97,9 @@ def test_a_training_is_the_same(
     assert what_was_learnt(run) == what_was_learnt(plain)
 
 
-@pytest.mark.parametrize("target", ["CartPole-v1:a2c", "CartPole-v1:reinforce"])
+@pytest.mark.parametrize(
+    "target", ["CartPole-v1:a2c", "CartPole-v1:reinforce", "c:cartpole:ppo", "c:pendulum:ppo"]
+)
 def test_so_it_is_with_other_algorithms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_in_c: list[int], target: str
 ) -> None:
@@ -169,13 +171,11 @@ def test_after_an_interrupt_the_policy_acts_as_before(monkeypatch: pytest.Monkey
 
     before = outputs(obs)
     assert (outputs(other) != before).any()
-    collect, rows = CompiledRows.collect, []
+    collect = CompiledRows.collect
 
-    def interrupted(self: CompiledRows) -> int:
-        rows.append(collect(self))
-        if len(rows) == 5:
-            raise KeyboardInterrupt
-        return rows[-1]
+    def interrupted(self: CompiledRows, n_rows: int) -> np.ndarray:
+        collect(self, 5)
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(CompiledRows, "collect", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -93,6 +93,11 @@ class CompiledCartPole(_Stepper):
         self.function(self._address)
         return self._obs, self._reward, self._terminated, self._truncated, {}
 
+    needs_python = True
+
+    def begin(self, units: Any) -> None:
+        """Nothing: its actions are whole numbers."""
+
     def prepare(self) -> None:
         """Sine, cosine and the states of new episodes, which come from NumPy."""
         env = self._env

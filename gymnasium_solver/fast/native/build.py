@@ -40,6 +40,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
+import numpy as np
+
 from gymnasium_solver.errors import Unsupported, first_line
 from gymnasium_solver.paths import temporary_folder
 
@@ -87,6 +89,13 @@ class CompiledEnvs(Protocol):
     @property
     def arguments(self) -> ctypes.Structure:
         """With pointers to a row of each: actions, obs, reward, terminated, truncated."""
+
+    @property
+    def needs_python(self) -> bool:
+        """Whether `prepare` has something to do before each step."""
+
+    def begin(self, units: tuple[np.ndarray, np.ndarray] | None) -> None:
+        """Actions are in these units from now on (`ActionKind.env_units`)."""
 
     def prepare(self) -> None:
         """Provide what the next step needs from Python."""

@@ -54,8 +54,7 @@ void begin_rows(Row *r) {
     for (int64_t i = 0; i < r->n_moving; i++) *r->moving[i].pointer = r->moving[i].start;
 }
 
-/* Returns how many environments are done. */
-int64_t collect_row(Row *r) {
+static int64_t collect_row(Row *r) {
     const int64_t start = now_ns(), n = r->n;
     r->act(r->call);
     *r->again = 1;
@@ -71,4 +70,9 @@ int64_t collect_row(Row *r) {
     }
     for (int64_t i = 0; i < r->n_moving; i++) *r->moving[i].pointer += r->moving[i].bytes;
     return n_done;
+}
+
+/* n_done: how many environments are done after each row. */
+void collect_rows(Row *r, int64_t n_rows, int64_t *n_done) {
+    for (int64_t t = 0; t < n_rows; t++) n_done[t] = collect_row(r);
 }

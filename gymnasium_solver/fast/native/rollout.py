@@ -4,12 +4,12 @@
 
     rows = CompiledRows(program, envs, [obs, noise], [logits, actions, log_prob], arrays)
     rows.begin(done)
-    for t in range(n_rows):
-        n_done = rows.collect()
+    n_done = rows.collect(n_rows)
     act_s = rows.end()
 
-A row of a rollout whose policy and environments are both compiled is one call of C. Both programs
-read and write the arrays of the rollout in place: nothing is copied between them.
+Rows of a rollout whose policy and environments are both compiled are one call of C; where the
+environments need Python before each step, one call each. Both programs read and write the arrays of
+the rollout in place: nothing is copied between them.
 """
 
 import ctypes
@@ -57,8 +57,10 @@ class CompiledRows:
         inputs: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         rows: dict[str, np.ndarray],
+        units: tuple[np.ndarray, np.ndarray] | None = None,
     ):
-        self.program, self.envs = program, envs
+        """`units`: of the actions (`ActionKind.env_units`)."""
+        self.program, self.envs, self._units = program, envs, units
         self.n = rows["reward"].shape[1]
         self.done = np.zeros(self.n, np.bool_)
         self._held = (*inputs, *outputs, *rows.values())  # their memory must stay
@@ -83,20 +85,26 @@ class CompiledRows:
         library = _library()
         if library is None:
             raise Unsupported("no C compiler")
-        self._begin, self._collect = library.begin_rows, library.collect_row
+        self._begin, self._collect = library.begin_rows, library.collect_rows
         self._at = _address(row)
 
     def begin(self, done: np.ndarray) -> None:
         """The first row is next; `done` [N]: a reset row comes next."""
         self.done[...] = done
+        self.envs.begin(self._units)
         self.program.begin_rows(self.n)
         self._row.act_ns = 0
         self._begin(self._at)
 
-    def collect(self) -> int:
-        """Act and step; returns how many episodes ended."""
-        self.envs.prepare()
-        n_done: int = self._collect(self._at)
+    def collect(self, n_rows: int) -> np.ndarray:
+        """Act and step; returns how many episodes ended at each row."""
+        n_done = np.zeros(n_rows, np.int64)
+        if not self.envs.needs_python:
+            self._collect(self._at, n_rows, n_done.ctypes.data)
+            return n_done
+        for t in range(n_rows):
+            self.envs.prepare()
+            self._collect(self._at, 1, n_done[t:].ctypes.data)
         return n_done
 
     def end(self) -> float:
@@ -148,9 +156,10 @@ def _library() -> ctypes.CDLL | None:
 
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.sum_back.argtypes = [c_long, c_long, c_void_p, c_void_p, c_void_p]
-    library.begin_rows.argtypes, library.collect_row.argtypes = [c_void_p], [c_void_p]
-    library.sum_back.restype = library.begin_rows.restype = None
-    library.collect_row.restype = c_int64
+    library.begin_rows.argtypes = [c_void_p]
+    library.collect_rows.argtypes = [c_void_p, c_int64, c_void_p]
+    for name in ("sum_back", "begin_rows", "collect_rows"):
+        getattr(library, name).restype = None
     return library
 
 
@@ -191,9 +200,9 @@ def _rows_agree(library: ctypes.CDLL, rng: np.random.Generator, n_rows: int = 5)
     total, length = np.zeros(n), np.zeros(n, np.int64)
     was_done = np.zeros(n, np.bool_)
     for t in range(n_rows):
-        is_right &= (
-            library.collect_row(_address(row)) == 11 and again.value == 1 and n_acts[0] == t + 1
-        )
+        n_done = c_int64(0)
+        library.collect_rows(_address(row), 1, ctypes.addressof(n_done))
+        is_right &= n_done.value == 11 and again.value == 1 and n_acts[0] == t + 1
         total = np.where(was_done, 0.0, total + given["reward"][t])
         length = np.where(was_done, 0, length + 1)
         found = [made["is_first"][t], made["valid"][t], made["episode_return"][t + 1],

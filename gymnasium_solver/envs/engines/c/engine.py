@@ -28,7 +28,6 @@ from gymnasium_solver.fast.native.build import (
     CompiledEnvs,
     SourceError,
     can_compile,
-    is_preferred,
     load_source,
 )
 from gymnasium_solver.suggest import did_you_mean
@@ -137,11 +136,20 @@ class Copies:
         self._library.gsolve_render(self._at, index, frame.ctypes.data)
         return frame
 
+    needs_python = False
+
+    def begin(self, units: tuple[np.ndarray, np.ndarray] | None) -> None:
+        """Take actions in these units, until `release`."""
+        if units is not None:
+            self._units = [np.ascontiguousarray(part, np.float64).reshape(-1) for part in units]
+            self.arguments.centre, self.arguments.scale = (a.ctypes.data for a in self._units)
+
     def prepare(self) -> None:
         """Nothing: a step needs nothing from Python."""
 
     def release(self) -> None:
         """Step into arrays of their own again."""
+        self.arguments.centre = self.arguments.scale = None
         for name, place in self._places.items():
             setattr(self.arguments, name, place)
 
@@ -178,8 +186,7 @@ class CEngine(Engine):
 
     @property
     def compiled(self) -> CompiledEnvs | None:
-        is_usable = is_preferred() and not self.program.facts.has_mask
-        return self._copies if is_usable else None
+        return None if self.program.facts.has_mask else self._copies
 
     def saved(self) -> dict[str, np.ndarray]:
         copies = self._copies
