@@ -72,9 +72,10 @@ def train(
     """Train and return the run.
 
     `target`: "CartPole-v1:ppo", a file, a Config, or an environment's class or factory, trained
-    with `algo` (default ppo). `fields` override fields of the config; `fill` gives the values of
-    its ${placeholders}. `env` replaces the config's environment by a class or factory. `trust`:
-    also import code that the config of a run made elsewhere names.
+    with `algo`. Without a config and `algo`, random actions measure the environment, and a preset
+    is chosen. `fields` override fields of the config; `fill` gives the values of its placeholders.
+    `env` replaces the config's environment by a class or factory. `trust`: also import code that
+    the config of a run made elsewhere names.
 
     `progress=True` (or `quiet=False`) shows what `gsolve train` shows. `on_epoch(row)` and
     `on_eval(result)` are called during training; if one returns True or a text, the run is saved
@@ -260,14 +261,15 @@ def _config(
     if target is None:
         assert env_id is not None
         note = f"{env_id}, given to gs.train as Python code: this config alone cannot rebuild it."
-        fields = {"description": note, **fields}
-        return load_config(env_id, algo or "ppo", overrides=fields, fill=fill)
+        config = load_config(env_id, algo, overrides=fields, fill=fill, chooses=True)
+        own = fields.get("description") or f"{note} {config.description}"
+        return config.replace(description=own)
     if isinstance(target, Config):
         if algo is not None and algo != target.algo_id:
             raise ConfigError(f"algo {algo!r}: the config is one of {target.algo_id}.")
         config = target.replace(**fields) if fields else target
     else:
-        config = load_config(target, algo, overrides=fields, fill=fill, trust=trust)
+        config = load_config(target, algo, overrides=fields, fill=fill, trust=trust, chooses=True)
     if env_id is None and is_python_env(config.env_id):
         raise cannot_rebuild(config.env_id)
     return config if env_id is None else _with_env(config, env_id)

@@ -184,9 +184,9 @@ def changes_of(args: Args) -> tuple[dict[str, Any], dict[str, str]]:
     return {key: value for key, value in overrides_of(args).items() if key not in fill}, fill
 
 
-def load_target(args: Args, target: str) -> "Config":
+def load_target(args: Args, target: str, *, chooses: bool = False) -> "Config":
     """The config for these arguments; UsageError for a flag that is not a field. With --trust code
-    of a run made elsewhere is imported."""
+    of a run made elsewhere is imported. `chooses`: as in load_config."""
     from gymnasium_solver.training.prepare import load_config
 
     if not all(args.fields.values()):
@@ -195,7 +195,12 @@ def load_target(args: Args, target: str) -> "Config":
     overlays = getattr(args, "overlay", [])
     try:
         return load_config(
-            target, overrides=overrides, fill=fill, overlays=overlays, trust=args.trust
+            target,
+            overrides=overrides,
+            fill=fill,
+            overlays=overlays,
+            trust=args.trust,
+            chooses=chooses,
         )
     except GsolveError:
         _check_flags(args)  # a flag that is not a field is reported first

@@ -109,7 +109,7 @@ def new_experiment(args: Args) -> "Experiment":
         raise UsageError("no config given, for example: gsolve train CartPole-v1:ppo --seeds 5")
     configs = []
     for target in targets:
-        configs.append((label_of(target), load_target(args, target)))
+        configs.append((label_of(target), load_target(args, target, chooses=True)))
         if args.ablations is not None:
             path, changes = Path(args.ablations), changes_of(args)
             configs += ablated(label_of(target), target, path, *changes, args.trust)

@@ -54,9 +54,10 @@ usage: gsolve train <env>[:<variant>] [flags]
        gsolve train CONFIG... --seeds 5 [--jobs N] [flags]
        gsolve train --resume RUN|EXPERIMENT [flags]
 
-Train an agent, by PPO unless a variant or --algo-id says otherwise. Any field of the config is a
-flag, in kebab or snake case, with the same meaning as in the YAML. gsolve train CartPole-v1:ppo
---help shows every field with its value there.
+Train an agent, by PPO unless a variant or --algo-id says otherwise. For an environment without a
+config the algorithm is chosen by what random actions show (docs/solve.md). Any field of the config
+is a flag, in kebab or snake case, with the same meaning as in the YAML. gsolve train
+CartPole-v1:ppo --help shows every field with its value there.
 
 --FIELD VALUE...         set a field: --policy-lr 1e-3, --hidden-dims 64 64,
                          --policy-lr "{start: 1e-3, end: 0}", --early-stop-on-eval-threshold null
@@ -141,7 +142,7 @@ def run_command(args: Args) -> int:
         print_field_help(target, load_target(args, target))
         return 0
     add_agent_parameters(args)
-    config = load_target(args, target)
+    config = load_target(args, target, chooses=True)
     return check_that_it_learns(config) if args.dev else train(args, debuggable(args, config))
 
 

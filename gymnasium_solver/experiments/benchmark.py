@@ -227,7 +227,7 @@ def ablated(
     for name, overlay in read_ablations(path).items():
         fields = {**overrides, **overlay}
         try:
-            config = load_config(target, overrides=fields, fill=fill, trust=trust)
+            config = load_config(target, overrides=fields, fill=fill, trust=trust, chooses=True)
             found.append((f"{label} {name}", config))
         except ConfigError as error:
             raise ConfigError(f"{path}: {name}: {error}") from None

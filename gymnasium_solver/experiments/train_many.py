@@ -174,7 +174,7 @@ def _labelled(target: str | Config, fields: dict[str, Any], trust: bool) -> tupl
         config = target.replace(**fields) if fields else target
         label = f"{config.env_id}:{config.variant or config.algo_id}"
     else:
-        config = load_config(target, overrides=fields, trust=trust)
+        config = load_config(target, overrides=fields, trust=trust, chooses=True)
         label = label_of(target)
     if is_python_env(config.env_id):
         raise ConfigError(

@@ -67,10 +67,13 @@ def load_config(
     fill: Mapping[str, str] | None = None,
     overlays: Sequence[str] = (),
     trust: bool = False,
+    chooses: bool = False,
 ) -> Config:
     """Read, fill, override and validate a config.
 
-    `overlays`: names of sets of fields to lay over it (config/overlays.py).
+    `overlays`: names of sets of fields to lay over it (config/overlays.py). `chooses`: for an
+    environment without a config, named without an algorithm, measure it by random actions and
+    choose (training/choose.py), where a training follows. Otherwise it is PPO's config.
 
     `overrides` maps fields, or entries inside one such as `env_kwargs.state`, to values. `fill`
     maps the names of `${...}` placeholders to text; a name that is not a placeholder of the file
@@ -87,7 +90,7 @@ def load_config(
     except ConfigError as error:
         if overlays:
             changes = {**overlay_changes(overlays, None), **changes}
-        return _load_unlisted(target, variant, changes, error)
+        return _load_unlisted(target, variant, changes, error, chooses)
     file = read_config_file(path, fill)
     section = file.section(choose_variant(file, variant))
     changes = {key: value for key, value in changes.items()
@@ -239,10 +242,14 @@ def _all_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _load_unlisted(
-    target: str, variant: str | None, overrides: dict[str, Any], not_found: ConfigError
+    target: str,
+    variant: str | None,
+    overrides: dict[str, Any],
+    not_found: ConfigError,
+    chooses: bool,
 ) -> Config:
-    """Build default fields for an environment without a config file. The algorithm is given by
-    `algo_id` or after a colon; otherwise it is PPO."""
+    """Build fields for an environment without a config file. The algorithm is given by `algo_id` or
+    after a colon; otherwise it is chosen by what is measured, or PPO where nothing is trained."""
     if Path(target).suffix in SUFFIXES:
         raise not_found
     entries = find_configs()
@@ -257,33 +264,62 @@ def _load_unlisted(
     for entry in entries:
         if (entry.env_id, entry.variant) == (target, algo_id):
             return load_config(target, entry.variant, overrides=overrides)
+    chooses = chooses and algo_id is None
     if algo_id is None:
         if " variant" in str(not_found) or not _may_be_id(target, not_found):
             raise not_found  # no id, or the id of a config
         algo_id = DEFAULT_ALGO
-    with _named(f"{target}:{algo_id} (no config)"):
-        given = {"env_id": target, "algo_id": algo_id, **_env_lines(target)}
-        fields = apply_overrides(given, _by_name(overrides, given, overrides))
-        build_config(fields)  # report errors in the fields before errors of the environment
-        from gymnasium_solver.envs.defaults import default_fields  # imports Gymnasium
-
+    with _named(target if chooses else f"{target}:{algo_id} (no config)"):
+        given = {"env_id": target, **_env_lines(target)}
+        overrides = _by_name(overrides, given | {"algo_id": algo_id}, overrides)
+        fields = apply_overrides(given, overrides)
+        algo_id = _knowing(fields, algo_id) if chooses else algo_id
+        checked = build_config({"algo_id": algo_id, **fields})  # its errors before those of the env
         tuned = _tuned(target, entries)
         try:
-            chosen = default_fields(target, str(algo_id), fields)
+            known = {name: getattr(checked, name, value) for name, value in fields.items()}
+            chosen, notes = _fields_for(target, str(algo_id), known, chooses)
         except UnknownEnvError as error:
             start = "" if ":" in target else f"{not_found}; nor is it an environment: "
             raise ConfigError(f"{start}{error}{tuned}") from error
         except EnvError as error:
             error.args = (f"{error}{tuned}",)
             raise
-        names = {"project_id": re.sub(r"[/:]", "-", target), "variant": algo_id}
-        known = config_class(str(algo_id)).model_fields
-        chosen = {name: value for name, value in chosen.items() if name in known}
-        config = build_config(layered({**names, **chosen}, fields))
-        if not tuned or algo_id in UNTUNED:
-            return config
-        note = f"{target}:{algo_id} has no config, its fields are defaults.{tuned}"
-        return config.with_notes([*config.notes, note])
+        chosen["project_id"] = re.sub(r"[/:]", "-", target)
+        config = build_config(layered(chosen, fields))
+        if tuned and config.algo_id not in UNTUNED:
+            name = f"{target}:{config.algo_id}"
+            notes.append(f"{name} has no config, its fields are defaults.{tuned}")
+        return config.with_notes([*config.notes, *notes])
+
+
+def _fields_for(
+    target: str, algo_id: str, given: Mapping[str, Any], chooses: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Fields for an environment without a config, with its algorithm and variant, and notes."""
+    # These import Gymnasium.
+    if chooses:
+        from gymnasium_solver.training.choose import chosen_for
+
+        found = chosen_for(target, given)
+        why = "; ".join(found.reasons)
+        text = f"{target}, chosen by {found.n_steps:,} random steps. {why}."
+        fields = {**found.first.fields, "variant": found.first.name, "description": text}
+        return fields, [f"chosen: {found.first.name}. {why}"]
+    from gymnasium_solver.envs.defaults import default_fields
+
+    known = config_class(algo_id).model_fields
+    fields = default_fields(target, algo_id, given)
+    fields = {name: value for name, value in fields.items() if name in known}
+    return {**fields, "algo_id": algo_id, "variant": algo_id}, []
+
+
+def _knowing(fields: Mapping[str, Any], default: str) -> str:
+    """An algorithm of the portfolio that has all these fields, to check their values with."""
+    from gymnasium_solver.training.choose import presets
+
+    algos = [default, *(preset["algo_id"] for preset in presets().values())]
+    return next((a for a in algos if set(fields) <= set(config_class(a).model_fields)), default)
 
 
 def _may_be_id(target: str, not_found: ConfigError) -> bool:

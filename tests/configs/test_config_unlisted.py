@@ -14,6 +14,7 @@ from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.spec import UNLIMITED_STEPS
 from gymnasium_solver.errors import GsolveError
+from gymnasium_solver.training import choose
 from gymnasium_solver.training.prepare import build_config, load_config
 
 CORRIDOR = """
@@ -78,10 +79,46 @@ def test_what_is_given_wins() -> None:
     assert load_config("UnlistedEndless-v0:sac").algo_id == "sac"
 
 
-def test_ppo_is_the_default() -> None:
+def test_ppo_is_the_default_where_nothing_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "probe", None)  # nothing is measured
     config = load_config("UnlistedEndless-v0")
     assert config == load_config("UnlistedEndless-v0:ppo")
     assert (config.algo_id, config.variant) == ("ppo", "ppo")
+
+
+MEASURED = "Probe/ObsActionReward-v0"
+
+
+def test_the_algorithm_of_a_training_is_chosen_by_measurements() -> None:
+    config = load_config(MEASURED, overrides={"max_env_steps": 4000}, chooses=True)
+    assert (config.algo_id, config.variant, config.max_env_steps) == ("dqn", "dqn", 4000)
+    assert config.project_id == MEASURED.replace("/", "-")
+    assert "random steps" in config.description  # stays with the run
+    assert any(note.startswith("chosen: dqn. ") for note in config.notices())
+    assert config_dict(build_config(config_dict(config))) == config_dict(config)
+
+
+@pytest.mark.parametrize(
+    ("target", "overrides", "algo_id"),
+    [
+        (f"{MEASURED}:a2c", {}, "a2c"),
+        (MEASURED, {"algo_id": "pqn"}, "pqn"),
+        (MEASURED, {"n_epochs": 3}, "ppo"),  # a field that the first choice does not have
+        (MEASURED, {"buffer_size": 500}, "dqn"),
+    ],
+)
+def test_what_is_given_overrules_the_choice(
+    target: str, overrides: dict[str, Any], algo_id: str
+) -> None:
+    config = load_config(target, overrides=overrides, chooses=True)
+    assert config.algo_id == algo_id
+    assert {name: getattr(config, name) for name in overrides} == overrides
+
+
+def test_an_environment_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load_config(MEASURED, chooses=True)
+    monkeypatch.setattr(choose, "probe", None)
+    assert load_config(MEASURED, chooses=True) == first
 
 
 def test_an_algorithm_finds_the_variant_named_after_it() -> None:
@@ -181,9 +218,10 @@ def test_the_old_gym_is_named() -> None:
         ("nonsense", {}, "there is no config named 'nonsense'"),
     ],
 )
-def test_mistakes_are_explained(target, overrides, message):
+@pytest.mark.parametrize("chooses", [False, True])
+def test_mistakes_are_explained(target, overrides, message, chooses):
     with pytest.raises(GsolveError) as told:
-        load_config(target, overrides=overrides)
+        load_config(target, overrides=overrides, chooses=chooses)
     assert message in str(told.value)
 
 

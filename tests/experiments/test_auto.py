@@ -12,19 +12,21 @@ import pytest
 
 from gymnasium_solver.algos import algo_ids
 from gymnasium_solver.cli.main import main
+from gymnasium_solver.envs import probe as probing
+from gymnasium_solver.envs.probe import Probe, from_dict, hidden_share, probe
 from gymnasium_solver.envs.random_steps import Rollout
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments import auto, experiment
 from gymnasium_solver.experiments.auto import budget as budgets
 from gymnasium_solver.experiments.auto import solve as solving
 from gymnasium_solver.experiments.auto.budget import Budget
-from gymnasium_solver.experiments.auto.choose import choose, is_sparse, presets
-from gymnasium_solver.experiments.auto.probe import Probe, from_dict, hidden_share, probe
 from gymnasium_solver.experiments.auto.solve import Solve, create, load
 from gymnasium_solver.experiments.auto.verdict import is_above_random, judged
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training import choose as choosing
+from gymnasium_solver.training.choose import choose, is_sparse, presets
 from gymnasium_solver.training.prepare import build_config, load_config
 
 DENSE = Probe(
@@ -107,7 +109,10 @@ def test_what_cannot_be_recognised_by_its_name() -> None:
     ]  # fmt: skip
     ids = [name.rpartition("/")[2] for name in shipped]
     stems = {re.sub(r"-v\d+$", "", name).lower() for name in ids if len(name) > 6}
-    text = "".join(p.read_text() for p in Path(auto.__file__).parent.glob("*.[py]*")).lower()
+    folder = Path(auto.__file__).parent
+    rooms = [*folder.glob("*.py"), *(Path(m.__file__ or "") for m in (probing, choosing))]
+    rooms.append(Path(choosing.__file__).with_name("portfolio.yaml"))
+    text = "".join(path.read_text() for path in rooms).lower()
     code = re.sub(r'""".*?"""', "", text, flags=re.DOTALL)
     assert [stem for stem in stems if re.search(rf"\b{re.escape(stem)}\b", code)] == []
 

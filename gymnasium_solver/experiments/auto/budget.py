@@ -15,10 +15,10 @@ from typing import Any
 from gymnasium_solver.backends import local
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.envs.probe import Probe
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments.auto.choose import Candidate, families
-from gymnasium_solver.experiments.auto.probe import Probe
 from gymnasium_solver.experiments.experiment import slug
+from gymnasium_solver.training.choose import Candidate, by_length, families, has_gpu, kind_of
 from gymnasium_solver.training.prepare import build_config
 
 RACE = 0.09  # of the budget, for each preset
@@ -26,7 +26,6 @@ SEEDS = 2
 FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES = 3_000, 5  # of a run of the race
 TEST = 0.05  # of a budget in minutes, for the test at the end
 PACE_S = 4.0  # of training a preset, to know what it can afford
-EVALUATIONS = 20
 
 
 @dataclass(frozen=True)
@@ -62,24 +61,14 @@ def run_config(
         fields["max_minutes"] = round(share * SEEDS * budget.minutes, 3) if share < 1 else (
             round((1.0 - TEST) * budget.minutes, 3)
         )  # fmt: skip
-    if fields["algo_id"] == "dqn":
-        fields["epsilon"] = {"start": 1.0, "end": 0.05, "to": max(2000, int(0.03 * steps))}
-    if share < 1:
-        fields |= {
-            "eval_freq_epochs": None, "test_episodes": 1, "early_stop_on_eval_threshold": False,
-        }  # fmt: skip
-        return build_config(fields)
-    config = build_config(fields)
-    return config.replace(eval_freq_epochs=evaluation_gap(config.n_envs * config.n_steps, steps))
-
-
-def evaluation_gap(epoch_steps: int, steps: int) -> int:
-    """Epochs between two evaluations of a run of so many steps."""
-    return max(1, steps // (EVALUATIONS * epoch_steps))
-
-
-def kind_of(fields: Mapping[str, Any]) -> str:
-    return "on" if fields["algo_id"] in ("ppo", "a2c", "pqn") else "off"
+    at_length = by_length(fields, steps)
+    if share == 1:
+        return build_config({**fields, **at_length, **given})
+    at_length.pop("policy_lr", None)  # constant: a race does not know for how long it goes on
+    without = {
+        "eval_freq_epochs": None, "test_episodes": 1, "early_stop_on_eval_threshold": False,
+    }  # fmt: skip
+    return build_config({**fields, **at_length, **given, **without})
 
 
 def affordable_steps(measured: Probe, given: Mapping[str, Any], budget: Budget) -> dict[str, float]:
@@ -94,7 +83,7 @@ def affordable_steps(measured: Probe, given: Mapping[str, Any], budget: Budget) 
         if kind == "off":
             fields["learning_starts"] = fields["batch_size"]
         pace = _pace(build_config(fields))
-        found[kind] = 60.0 * budget.minutes * (pace or 1e6 / measured.step_us)
+        found[kind] = 60.0 * budget.minutes * (pace or 1e6 / (measured.step_us or 1e3))
     return found
 
 
@@ -129,7 +118,3 @@ def affords(candidate: Candidate, affordable: Mapping[str, float]) -> int:
 def races(measured: Probe, steps: int) -> bool:
     own = steps * RACE / SEEDS
     return own >= max(FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES * measured.horizon)
-
-
-def has_gpu(given: Mapping[str, Any]) -> bool:
-    return str(given.get("device", "")).startswith("cuda")

@@ -28,6 +28,7 @@ from typing import Any
 from gymnasium_solver.config.code import accept
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.load import dump_config
+from gymnasium_solver.envs.probe import SHARE, Probe, from_dict, probe, probe_text
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import experiment as experiments
 from gymnasium_solver.experiments import pool as pools
@@ -38,14 +39,9 @@ from gymnasium_solver.experiments.auto.budget import (
     Budget,
     affordable_steps,
     affords,
-    evaluation_gap,
-    has_gpu,
-    kind_of,
     races,
     run_config,
 )
-from gymnasium_solver.experiments.auto.choose import Candidate, choose
-from gymnasium_solver.experiments.auto.probe import Probe, from_dict, probe
 from gymnasium_solver.experiments.auto.verdict import is_above_random, judged
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
 from gymnasium_solver.experiments.search.pbt import Segment
@@ -54,6 +50,7 @@ from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atom
 from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_run
 from gymnasium_solver.runs.run import Run, is_run, runs_root
 from gymnasium_solver.training.activity import sigterm_exits
+from gymnasium_solver.training.choose import Candidate, by_length, choose, has_gpu, kind_of
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.seeds import draw_seed
 
@@ -61,6 +58,7 @@ FILE, WINNER = "auto.json", "winner.yaml"
 RETURNS = "train/roll/ep_rew/mean"
 OVERTIME = 1.25
 EARLY, LATE = 0.1, 0.4  # of the training, when it is looked at
+EARLIEST = 5_000  # env steps: before, a replay preset has hardly learnt yet
 CLOSE = 0.1  # of the scale of scores: then the cheaper preset wins
 STALLED = "reward_stalled"
 Tell = Callable[[str, str], None]
@@ -93,9 +91,11 @@ def create(
 ) -> "Solve":
     """Probe an environment, choose, and write the folder. `fields`: of every config."""
     accept(env_id, dict(env_kwargs or {}), dict(fields or {}))
-    measured = probe(env_id, env_kwargs)
     first = draw_seed() % 1_000_000 if seed is None else seed
     given = {"env_id": env_id, "env_kwargs": dict(env_kwargs or {}), **(fields or {})}
+    most_steps = math.inf if budget.env_steps is None else SHARE * budget.env_steps
+    most_s = math.inf if budget.minutes is None else SHARE * 60.0 * budget.minutes
+    measured = probe(env_id, given, most_steps=most_steps, most_s=most_s)
     affordable = affordable_steps(measured, given, budget)
     choice = choose(measured, affordable, has_gpu=has_gpu(given))
     steps = budget.env_steps or affords(choice.first, affordable)
@@ -348,21 +348,12 @@ class Solve:
             left = (self.budget.env_steps or 0) - self._steps_spent()
             steps = run.env_steps + max(left, 1)
             budget = {"max_env_steps": steps}
-        fields = self._fields_of(config, steps)
-        if config["algo_id"] in ("ppo", "a2c", "pqn"):
-            lr = config["policy_lr"]
-            fields["policy_lr"] = {
-                "start": lr, "end": 0.1 * lr, "from": run.env_steps, "to": steps,
-            }  # fmt: skip
-        return {**budget, **fields}
-
-    def _fields_of(self, config: Mapping[str, Any], steps: int) -> dict[str, Any]:
-        epoch = int(config["n_envs"]) * int(config["n_steps"])
-        return {
-            "eval_freq_epochs": evaluation_gap(epoch, steps),
-            "test_episodes": "auto",
-            "early_stop_on_eval_threshold": True,
-        }
+        fields = by_length(config, steps)
+        fields.pop("epsilon", None)
+        if "policy_lr" in fields:
+            fields["policy_lr"]["from"] = run.env_steps
+        tests = {"test_episodes": "auto", "early_stop_on_eval_threshold": True}
+        return {**budget, **fields, **tests}
 
     def _minutes_left(self) -> float:
         total = self.budget.minutes or 0.0
@@ -375,6 +366,8 @@ class Solve:
         done = self.state.setdefault("checks", {})
         while not task.is_over:
             share = self._share_of(task)
+            if is_run(task.folder) and get_run(Run(task.folder)).env_steps < EARLIEST:
+                share = 0.0
             for name, at, look in (("early", EARLY, self._early), ("late", LATE, self._late)):
                 if share >= at and name not in done:
                     done[name] = found = look(Run(task.folder))
@@ -468,18 +461,6 @@ def late_score(run: Run) -> float | None:
         return None
     last = points[-1][0]
     return fmean(value for steps, value in points if steps >= 0.8 * last)
-
-
-def probe_text(p: Probe) -> str:
-    """What was measured, in one line."""
-    limit = f"limit {p.limit:,}" if p.limit else f"no limit, up to {p.horizon:,} steps"
-    random = "no random episode has ended"
-    if p.random_mean is not None:
-        random = f"random {_number(p.random_mean)} ± {_number(p.random_sd or 0.0)}"
-    reward = f"reward {p.usual_reward:g} in all steps but {p.reward_density:.1%}"
-    if p.reward_density > 0.5:
-        reward = "reward differs at every step"
-    return f"{p.observes} -> {p.acts}, {limit}, {p.step_us:.0f} us/step, {reward}, {random}"
 
 
 def _number(value: float | None) -> str:

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.experiments.auto.probe import Probe
+from gymnasium_solver.envs.probe import Probe
 from gymnasium_solver.runs.query import RunSummary, get_details
 from gymnasium_solver.runs.run import Run
 

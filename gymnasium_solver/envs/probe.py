@@ -3,8 +3,9 @@
     found = probe("Pendulum-v1", {})
     found.horizon, found.random_mean, found.reward_density, found.hidden, found.step_us
 
-Nothing here looks at the name of the environment. Random steps come from a fixed seed, so that only
-the costs of a step differ from one call to the next.
+Nothing here looks at the name of the environment. Random steps come from a fixed seed, and their
+number from a budget in steps, so that only the costs of a step differ from one call to the next.
+Only a limit in seconds makes the number depend on the machine.
 """
 
 import math
@@ -17,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver.envs.catalogue import space_text
-from gymnasium_solver.envs.env_findings import Finding, examine, steps_per_s
-from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.env_findings import examine, steps_per_s
+from gymnasium_solver.envs.make import FRAME_OPTIONS, make_vector_env
 from gymnasium_solver.envs.random_steps import RepeatedPairs, Rollout, record
+from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import (
@@ -33,8 +35,8 @@ from gymnasium_solver.spaces.space_types import choices, is_box, is_discrete
 
 N_ENVS = 4
 MANY_ENVS = 64
-MOST_S = 8.0  # of random steps
-CHUNK, MOST_ROWS = 250, 2_500  # rows of random steps in one call, and in all
+SHARE = 0.02  # of the budget, in steps or seconds
+FEWEST_ROWS, MOST_ROWS = 250, 4_000  # of random steps
 FEWEST_EPISODES = 20
 FEWEST_PAIRS = 300  # of an observation with its successor, to look for hidden state
 MOST_NUMBERS = 64  # of an observation, to look for hidden state
@@ -77,9 +79,9 @@ class Probe:
     hidden: float | None
     """How much more of the next observation is known from two steps than from one, in [0, 1]: near
     0 where observations are states, large where velocities are missing."""
-    step_us: float
-    """Microseconds per env step with one environment."""
-    many_step_us: float
+    step_us: float | None
+    """Microseconds per env step with one environment; None where costs are not measured."""
+    many_step_us: float | None
     """The same with 64 of them."""
     engine: str
     steps: int
@@ -95,17 +97,37 @@ def from_dict(found: Mapping[str, Any]) -> Probe:
     return Probe(**{**found, "problems": tuple(found["problems"])})
 
 
+def probe_text(p: Probe) -> str:
+    """What was measured, in one line."""
+    limit = f"limit {p.limit:,}" if p.limit else f"no limit, up to {p.horizon:,} steps"
+    random = "no random episode has ended"
+    if p.random_mean is not None:
+        random = f"random {p.random_mean:,.4g} ± {p.random_sd or 0.0:,.4g}"
+    reward = f"reward {p.usual_reward:g} in all steps but {p.reward_density:.1%}"
+    if p.reward_density > 0.5:
+        reward = "reward differs at every step"
+    cost = "" if p.step_us is None else f"{p.step_us:.0f} us/step, "
+    return f"{p.observes} -> {p.acts}, {limit}, {cost}{reward}, {random}"
+
+
 def probe(
-    env_id: str, env_kwargs: Mapping[str, Any] | None = None, *, examines: bool = True
+    env_id: str,
+    given: Mapping[str, Any] | None = None,
+    *,
+    most_steps: float = math.inf,
+    most_s: float = math.inf,
+    costs: bool = True,
+    examines: bool = True,
 ) -> Probe:
-    """Measure an environment. `examines`: also look for errors in it, which takes longer. EnvError
-    if it cannot be made."""
-    begun_s = time.monotonic()
-    kwargs = dict(env_kwargs or {})
-    env = make_vector_env(env_id, N_ENVS, env_kwargs=kwargs)
+    """Measure an environment with the fields about it in `given` (env_kwargs, env_wrappers, ...).
+    `costs`: also the time of a step. `examines`: also look for errors in it, which takes longer.
+    EnvError if it cannot be made."""
+    begun_s, given = time.monotonic(), given or {}
+    is_one = eval_envs(env_id, given.get("vectorization_mode", "auto")) == "one"
+    env = _made(env_id, 1 if is_one else N_ENVS, given)
     try:
-        rollout, masks = _random_steps(env), env.action_mask is not None
-        step_us = _step_us(env_id, kwargs, 1)
+        rollout, masks = _random_steps(env, most_steps, most_s), env.action_mask is not None
+        step_us = _step_us(env_id, given, 1) if costs else None
         sees, moves = _kinds(env)
         return Probe(
             env_id=env_id,
@@ -123,24 +145,39 @@ def probe(
             ambiguous=_ambiguous(rollout),
             hidden=hidden_share(env.action_space, rollout),
             step_us=step_us,
-            many_step_us=_step_us(env_id, kwargs, MANY_ENVS) or step_us,
+            many_step_us=(_step_us(env_id, given, MANY_ENVS) or step_us) if costs else None,
             engine=env.spec.engine,
             steps=int(np.count_nonzero(~rollout.is_reset)),
+            problems=tuple(_problems(env_id, given)) if examines else (),
             seconds=time.monotonic() - begun_s,
-            problems=tuple(_problems(env_id, kwargs)) if examines else (),
         )
     finally:
         env.close()
 
 
-def _random_steps(env: VectorEnv) -> Rollout:
-    """Random steps, as many as fit into some seconds: longer, until enough episodes have ended."""
-    begun_s, rows = time.monotonic(), CHUNK
+def _made(env_id: str, n_envs: int, given: Mapping[str, Any]) -> VectorEnv:
+    return make_vector_env(
+        env_id,
+        n_envs,
+        env_kwargs=given.get("env_kwargs") or {},
+        env_wrappers=given.get("env_wrappers") or (),
+        obs_keys=given.get("obs_keys"),
+        max_episode_steps=given.get("max_episode_steps"),
+        vectorization_mode=given.get("vectorization_mode", "auto"),
+        frame_options={name: given[name] for name in FRAME_OPTIONS if given.get(name) is not None},
+    )
+
+
+def _random_steps(env: VectorEnv, most_steps: float, most_s: float) -> Rollout:
+    """Random steps from the same start, twice as many each time, until enough episodes have ended
+    or the next call could be too long."""
+    begun_s, rows = time.monotonic(), FEWEST_ROWS
     while True:
         rollout = record(env, rows)
         took_s = time.monotonic() - begun_s
-        is_enough = len(rollout.lengths) >= FEWEST_EPISODES and rows >= 4 * CHUNK
-        if rows >= MOST_ROWS or is_enough or 3 * took_s > MOST_S:
+        is_enough = len(rollout.lengths) >= FEWEST_EPISODES and rows >= 4 * FEWEST_ROWS
+        is_last = 2 * rows > MOST_ROWS or 2 * rows * env.n_envs > most_steps
+        if is_enough or is_last or 3 * took_s > most_s:
             return rollout
         rows *= 2
 
@@ -194,10 +231,10 @@ def _ambiguous(rollout: Rollout) -> float | None:
     return pairs.ambiguous
 
 
-def _step_us(env_id: str, kwargs: dict[str, Any], n_envs: int) -> float:
+def _step_us(env_id: str, given: Mapping[str, Any], n_envs: int) -> float:
     """Microseconds per env step; 0 if so many cannot be made."""
     try:
-        env = make_vector_env(env_id, n_envs, env_kwargs=kwargs)
+        env = _made(env_id, n_envs, given)
     except EnvError:
         return 0.0
     try:
@@ -206,8 +243,8 @@ def _step_us(env_id: str, kwargs: dict[str, Any], n_envs: int) -> float:
         env.close()
 
 
-def _problems(env_id: str, kwargs: dict[str, Any]) -> list[str]:
-    findings: list[Finding] = list(examine(env_id, kwargs, n_steps=400))
+def _problems(env_id: str, given: Mapping[str, Any]) -> list[str]:
+    findings = examine(env_id, dict(given.get("env_kwargs") or {}), n_steps=400)
     return [f"{f.name}: {f.text}" for f in findings if f.level == "problem"]
 
 

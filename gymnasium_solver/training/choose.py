@@ -3,20 +3,26 @@
     choice = choose(probe, affordable={"on": 900_000, "off": 60_000})
     choice.first, choice.contrast        # Candidate: a name and the fields of its config
     choice.reasons                       # one line per decision
+    chosen_for("Custom-v0", {"n_envs": 4})      # gsolve train Custom-v0: measured, without a race
 
 `portfolio.yaml` has the presets. What is measured sets the rest: gamma from the length of an
 episode, stacked observations where velocities are missing, exploration where rewards are rare.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+
 from gymnasium_solver.config.overlays import overlay_changes
 from gymnasium_solver.config.yaml_file import read_file
-from gymnasium_solver.experiments.auto.probe import Probe
+from gymnasium_solver.envs.make import FRAME_OPTIONS
+from gymnasium_solver.envs.probe import SHARE, Probe, probe
+from gymnasium_solver.registry import config_class
 
 SPARSE = 0.01  # share of steps with another reward than the usual one
 HIDDEN = 0.2  # share of the next observation that only the step before tells
@@ -28,6 +34,16 @@ STACKED = 4
 GRU = {"recurrent": "gru", "recurrent_dim": 64}
 COUNTED = {"kind": "count", "coef": 0.1}
 CURIOUS = {"kind": "rnd", "coef": 0.1}
+ON_POLICY = ("ppo", "a2c", "pqn")
+STEPS = {"on": 300_000, "off": 100_000}  # of a training whose budget is not given; updates of
+IMAGE_STEPS = 1_000_000  # replay presets take longer than steps
+EVALUATIONS = 20
+EPSILON_SHARE = 0.03  # of the steps, in which epsilon falls
+LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
+ENV_FIELDS = (
+    "env_kwargs", "env_wrappers", "obs_keys", "max_episode_steps", "vectorization_mode",
+    *FRAME_OPTIONS,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -43,6 +59,8 @@ class Choice:
     contrast: Candidate
     reasons: tuple[str, ...] = field(default=())
     """One line per decision: what was measured, what follows, what would change it."""
+    n_steps: int = 0
+    """Random steps that this rests on."""
 
 
 def choose(
@@ -64,6 +82,74 @@ def families(probe: Probe, has_gpu: bool = False) -> dict[str, Candidate]:
     on = "ppo_image" if probe.sees == "image" else "ppo_box" if box else "ppo_discrete"
     off = ("sac_flash" if has_gpu else "sac_batch_norm") if box else "dqn"
     return {name: _candidate((preset,), {}, probe) for name, preset in (("on", on), ("off", off))}
+
+
+# -- a training without a race --------------------------------------------------------------------
+
+
+def chosen_for(env_id: str, given: Mapping[str, Any]) -> Choice:
+    """The preset for a single training of an environment without a config, first of the two that
+    have all the fields that are given, and else PPO. Nothing here depends on the time that anything
+    takes."""
+    measured = _measured_once(env_id, given)
+    found = choose(measured, has_gpu=has_gpu(given))
+    able = [c for c in (found.first, found.contrast, families(measured)["on"]) if _knows(c, given)]
+    first = able[0] if able else found.first
+    fields = first.fields | {"max_env_steps": _steps(first, measured)}
+    fields |= by_length(fields, int(given.get("max_env_steps") or fields["max_env_steps"]))
+    reasons = list(found.reasons)
+    if first is not found.first:
+        other = config_class(found.first.fields["algo_id"]).model_fields
+        names = sorted(set(given) - set(other))
+        reasons.append(f"{', '.join(names)} given: {first.name} in place of {found.first.name}")
+    return Choice(Candidate(first.name, fields), found.contrast, tuple(reasons), measured.steps)
+
+
+def by_length(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
+    """The fields of a preset that follow from the length of a run: exploration, the fall of the
+    learning rate, evaluations."""
+    own = config_class(fields["algo_id"]).model_fields
+    n_envs, n_steps = (int(fields.get(n) or own[n].default) for n in ("n_envs", "n_steps"))
+    found: dict[str, Any] = {
+        "eval_freq_epochs": max(1, steps // (EVALUATIONS * n_envs * n_steps)),
+    }
+    if fields["algo_id"] == "dqn":
+        found["epsilon"] = {"start": 1.0, "end": 0.05, "to": max(2000, int(EPSILON_SHARE * steps))}
+    lr = fields.get("policy_lr")
+    if kind_of(fields) == "on" and isinstance(lr, int | float):
+        found["policy_lr"] = {"start": lr, "end": LAST_LR * lr, "to": steps}
+    return found
+
+
+def kind_of(fields: Mapping[str, Any]) -> str:
+    return "on" if fields["algo_id"] in ON_POLICY else "off"
+
+
+def has_gpu(given: Mapping[str, Any]) -> bool:
+    return str(given.get("device", "")).startswith("cuda")
+
+
+def _knows(candidate: Candidate, given: Mapping[str, Any]) -> bool:
+    return set(given) <= set(config_class(candidate.fields["algo_id"]).model_fields)
+
+
+def _steps(candidate: Candidate, p: Probe) -> int:
+    return IMAGE_STEPS if p.sees == "image" else STEPS[kind_of(candidate.fields)]
+
+
+_probes: dict[str, tuple[Any, Probe]] = {}
+
+
+def _measured_once(env_id: str, given: Mapping[str, Any]) -> Probe:
+    """The probe, once per process as long as the id means the same environment."""
+    known = {name: given[name] for name in ENV_FIELDS if given.get(name) is not None}
+    steps = int(given.get("max_env_steps") or min(STEPS.values()))
+    key = f"{env_id} {steps} {json.dumps(known, sort_keys=True, default=str)}"
+    entry = gymnasium.registry.get(env_id)
+    if key not in _probes or _probes[key][0] is not entry:
+        found = probe(env_id, known, most_steps=SHARE * steps, costs=False, examines=False)
+        _probes[key] = gymnasium.registry.get(env_id), found
+    return _probes[key][1]
 
 
 # -- the table -----------------------------------------------------------------------------------
