@@ -57,8 +57,15 @@ def started(root: Path, n: int, browser: Any) -> dict[str, float | None]:
         whole = time.monotonic() - server.started
     with gsolve_ui(root) as server:
         wait(lambda: get(f"{server.url}/static/app.js") is not None, server)
-        shown = drawn_s(browser, server, "/", "table.runs tbody tr[aria-rowindex]")
-    return {"first byte": first_byte, "whole list": whole, "first page drawn": shown}
+        row = "table.runs tbody tr[aria-rowindex]"
+        shown = drawn_s(browser, server, "/", row, since=server.started)
+        again = drawn_s(browser, server, "/", row, since=time.monotonic())
+    return {
+        "first byte": first_byte,
+        "whole list": whole,
+        "first page drawn": shown,
+        "page of a running server drawn, from its request": again,
+    }
 
 
 # --- load
@@ -185,9 +192,11 @@ async def load(server: Server, root: Path, args: argparse.Namespace) -> dict[str
         "row_to_event_ms": percentiles(late)._asdict() if late else None,
         "errors": [*result["errors"], *broken],
         "cpu_s": round(cpu, 2),
-        "memory_mib": {k: round(f(memory), 1) for k, f in
-                       (("first", lambda m: m[0]), ("max", max), ("last", lambda m: m[-1]))},
-    }  # fmt: skip
+        "memory_mib": {
+            "max": round(max(memory), 1),
+            "quarters": [round(memory[i * (len(memory) - 1) // 4], 1) for i in range(5)],
+        },
+    }
 
 
 # --- kills
@@ -259,9 +268,9 @@ def markdown(result: dict[str, Any]) -> str:
         table(["", "s"], start),
         f"{about['streams']} streams for {about['seconds']:g} s, {under['requests']:,} requests "
         f"({under['requests_per_s']:g} a second), {under['rows_written']} rows written meanwhile. "
-        f"**Errors: {len(under['errors'])}**. Memory of the server {memory['first']:.0f} MiB, at "
-        f"most {memory['max']:.0f}, at the end {memory['last']:.0f}; its CPU time "
-        f"{under['cpu_s']:.0f} s.",
+        f"**Errors: {len(under['errors'])}**. Memory of the server after each quarter "
+        f"{', '.join(f'{m:.0f}' for m in memory['quarters'])} MiB, at most {memory['max']:.0f}; "
+        f"its CPU time {under['cpu_s']:.0f} s.",
         table(["ms", "n", "50 %", "95 %", "99 %", "max"], rows),
         f"Helpers killed at random moments: {killed['killed']} processes during "
         f"{killed['questions']} questions, all the while {killed['requests_beside']:,} other "

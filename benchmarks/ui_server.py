@@ -106,15 +106,15 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-def drawn_s(browser: Any, server: Server, path: str, visible: str) -> float | None:
-    """Seconds from the start of the server until a page of it shows an element."""
+def drawn_s(browser: Any, server: Server, path: str, visible: str, *, since: float) -> float | None:
+    """Seconds from `since` (of time.monotonic) until a page of the server shows an element."""
     if browser is None:
         return None
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     try:
         page.goto(server.url + path, wait_until="commit", timeout=1000 * LONGEST_S)
         page.locator(visible).first.wait_for(timeout=1000 * LONGEST_S)
-        return time.monotonic() - server.started
+        return time.monotonic() - since
     finally:
         page.close()
 

@@ -78,7 +78,7 @@ def measure(tool: Tool, n: int, points: int, first_step: int, browser: Any) -> d
         delays = [_new_point(tool, server, first_step + i) for i in range(points)]
     with launched() as server:
         wait(lambda: get(server.url) is not None, server)
-        drawn = drawn_s(browser, server, tool.page, SHOWN)
+        drawn = drawn_s(browser, server, tool.page, SHOWN, since=server.started)
     return {
         "first answer, s": first,
         "all runs listed, s": whole,

@@ -74,6 +74,8 @@ def every_page(root: Path) -> Shots:
     tabs = ("curves", "spread", "evaluations", "config", "log", "machine")
     found = {
         "runs": ("", "table.runs a"), "experiments": ("experiments", "main h1"),
+        "experiment": ("experiments/tuned-or-zoo", ".cells"),
+        "sweep": ("sweeps/learning-rate", ".trials"),
         "start": ("start", ".config-card"), "compare": (f"compare?runs={ids}", ".chart canvas"),
         "run": (f"runs/{run}", ".chart canvas"),
         **{f"run-{tab}": (f"runs/{run}?tab={tab}", "[role=tabpanel] > *") for tab in tabs},

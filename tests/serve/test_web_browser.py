@@ -419,6 +419,10 @@ def test_the_theme_follows_the_system_and_a_choice_lasts(open_page: Open) -> Non
     assert page.locator("body").evaluate(back) == light
 
 
+AT_ITS_END = """link => { const box = link.getBoundingClientRect();
+    return document.elementFromPoint(box.right - 2, (box.top + box.bottom) / 2) === link; }"""
+
+
 def test_a_phone_scrolls_in_one_direction(open_page: Open, runs: Path) -> None:
     long = "a" * 128
     (runs / "cart-0.001-1").rename(runs / long)
@@ -431,6 +435,8 @@ def test_a_phone_scrolls_in_one_direction(open_page: Open, runs: Path) -> None:
         page.goto(f"{start}{path}")
         expect(page.locator(ready).first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        for link in page.locator(".bar nav a").all():  # whole, and not under something else
+            assert link.evaluate(AT_ITS_END), (path, link.inner_text())
 
 
 # --- rights

@@ -4,13 +4,13 @@ import { openSession, session, sessionError, login } from "./lib/api.js";
 import { PLACE_KEYS, Palette } from "./lib/go-to.js";
 import { JobsButton, JobsDrawer, pageTitle } from "./lib/jobs.js";
 import { href, place } from "./lib/router.js";
+import { fetchEarly } from "./lib/runs-store.js";
 import { liveState } from "./lib/stream.js";
 import { theme, toggleTheme } from "./lib/theme.js";
 import { Help, Toasts, everywhereKeys, helpOpen } from "./lib/parts.js";
 import { PAGES, match } from "./pages/index.js";
 
 function App() {
-  useEffect(() => { openSession(); }, []);
   if (sessionError.value === "login") return html`<${Login} />`;
   if (sessionError.value) return html`<p class="boot" role="alert">${sessionError.value}</p>`;
   if (!session.value) return html`<p class="boot">Loading…</p>`;
@@ -76,4 +76,8 @@ function Login() {
     <button class="primary">Open</button>${failed && html`<p class="bad" role="alert">${failed}</p>`}</form></main>`;
 }
 
+// The list, the session and the page's code are fetched at the same time.
+if (place.value.path === "/" && !location.hash) fetchEarly(); // a token in the hash logs in first
+openSession();
+match(place.value.path)?.page.load().catch(() => {}); // Page shows why it failed
 render(html`<${App} />`, document.getElementById("app"));
