@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks import (
     alerts_healthy,
     alerts_ill,
+    auto,
     before_after,
     collectors,
     curves,
@@ -42,6 +43,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
     **{
         module.NAME: module.markdown
         for module in (
+            auto,
             before_after,
             collectors,
             export_latency,

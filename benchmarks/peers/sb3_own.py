@@ -1,4 +1,4 @@
-"""Stable-Baselines3's defaults on an environment of own_tasks.py, as a process of its own.
+"""Stable-Baselines3's defaults on an environment (own_tasks.py, auto.py), as its own process.
 
     .venv-peers/bin/python -m benchmarks.peers.sb3_own Grid-v0:ppo --steps 50000 --seed 1
 
@@ -16,6 +16,8 @@ import numpy as np
 
 import benchmarks.own_tasks  # noqa: F401  (registers the environments)
 
+LONGEST = 1000  # steps of an episode without a limit: a greedy policy may go round in circles
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(
@@ -30,15 +32,16 @@ def main() -> None:
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
 
-    env_id, algo = args.task.split(":")
-    env = gymnasium.make(env_id)
+    env_id, _, algo = args.task.rpartition(":")
+    limit = gymnasium.spec(env_id).max_episode_steps or LONGEST
+    env = gymnasium.make(env_id, max_episode_steps=limit)
     is_dict = isinstance(env.observation_space, gymnasium.spaces.Dict)
     policy = "MultiInputPolicy" if is_dict else "MlpPolicy"
     began = time.perf_counter()
     model = getattr(sb3, algo.upper())(policy, env, seed=args.seed, device="cpu", verbose=0)
     model.learn(args.steps)
     wall_s = time.perf_counter() - began
-    eval_env = Monitor(gymnasium.make(env_id))
+    eval_env = Monitor(gymnasium.make(env_id, max_episode_steps=limit))
     eval_env.reset(seed=args.seed + 10_000)
     returns, _ = evaluate_policy(
         model, eval_env, args.episodes, deterministic=True, return_episode_rewards=True
