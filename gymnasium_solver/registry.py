@@ -88,6 +88,7 @@ ALGOS = {
     "td3": "TD3",
     "ddpg": "DDPG",
     "tdmpc2": "TDMPC2",
+    "dreamerv3": "DreamerV3",
     "bc": "BC",
     "random": "Random",
 }

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gymnasium_solver.algos.units import percentiles
 from gymnasium_solver.nets.world_model import (
     CriticEnsemble,
     WorldModel,
@@ -139,14 +140,6 @@ def termination_loss(logits: Tensor, goes_on: Tensor, valid: Tensor) -> Tensor:
     return (valid * loss).mean()
 
 
-def percentile(values: Tensor, share: float) -> Tensor:
-    """Of values [B], interpolated."""
-    ordered, place = values.sort().values, share * (len(values) - 1)
-    low = int(place)
-    high, rest = min(low + 1, len(values) - 1), place - low
-    return ordered[low] * (1.0 - rest) + ordered[high] * rest
-
-
 @torch.no_grad()
 def next_scale(net: WorldModel, batch: PolicyBatch, tau: float) -> Tensor:
     """The running spread of values between their 5th and 95th percentile, at least 1: of the first
@@ -157,7 +150,7 @@ def next_scale(net: WorldModel, batch: PolicyBatch, tau: float) -> Tensor:
         None if keep is None else keep[:, :1],
     )  # fmt: skip
     q, _ = policy_values(net, first)
-    low, high = (percentile(q[:, 0], share) for share in SCALE_PERCENTILES)
+    low, high = percentiles(q[:, 0], SCALE_PERCENTILES)
     return scale + tau * ((high - low).clamp(min=LEAST_SCALE) - scale)
 
 

@@ -36,6 +36,17 @@ def value_spread(q: Tensor) -> dict[str, float]:
     return {f"opt/q/percentile/{p:02}": value for p, value in pairs}
 
 
+def percentiles(values: Tensor, shares: Sequence[float]) -> list[Tensor]:
+    """Of values [B], interpolated; for losses, which may be captured as a CUDA graph."""
+    ordered, found = values.sort().values, []
+    for share in shares:
+        place = share * (len(values) - 1)
+        low = int(place)
+        high, rest = min(low + 1, len(values) - 1), place - low
+        found.append(ordered[low] * (1.0 - rest) + ordered[high] * rest)
+    return found
+
+
 def error_spread(error: Tensor) -> dict[str, float]:
     """Mean, standard deviation and histogram around the mean of TD errors [B]. The outer bins
     have the tails."""

@@ -156,12 +156,14 @@ class Memory:
             yield Draw(weight, index)
 
     def sequences(
-        self, n: int, length: int, beta: float = 1.0, crosses_episodes: bool = False
-    ) -> SequenceSample:
+        self, n: int, length: int, beta: float = 1.0, crosses_episodes: bool = False,
+        carry_row: int = 0,
+    ) -> SequenceSample:  # fmt: skip
         """n sequences of `length` rows, for policies with memory. Rows after the end of the first
-        row's episode are not valid, unless `crosses_episodes`."""
+        row's episode are not valid, unless `crosses_episodes`. `carry_row`: the row before which
+        the carry is taken."""
         index, weight = self._sequence_starts(n, length, beta)
-        rows = self.replay.sequences(index, length)
+        rows = self.replay.sequences(index, length, carry_row)
         return SequenceSample(rows if crosses_episodes else rows.within_episode(), weight, index)
 
     def _sequence_starts(self, n: int, length: int, beta: float) -> tuple[np.ndarray, np.ndarray]:

@@ -58,7 +58,7 @@ class Sequences(NamedTuple):
     truncated: np.ndarray  # bool[L, B]
     valid: np.ndarray  # bool[L, B]: rows to learn from, without reset rows and breaks
     is_first: np.ndarray  # bool[L + 1, B]: this observation starts an episode
-    carry: dict[str, np.ndarray]  # of the acting policy, before the first row, [B, ...]
+    carry: dict[str, np.ndarray]  # of the acting policy, before the first row or another, [B, ...]
     mask: np.ndarray | None  # bool[L + 1, B, A]
     bonus: np.ndarray | None = None  # float32[L, B]: rewards of extensions
 
@@ -186,8 +186,9 @@ class Replay(Ring):
             )
         return found[:n]
 
-    def sequences(self, index: np.ndarray, length: int) -> Sequences:
-        """The rows from `index` on, with the acting policy's carry before the first row."""
+    def sequences(self, index: np.ndarray, length: int, carry_row: int = 0) -> Sequences:
+        """The rows from `index` on, with the acting policy's carry before the first row, or before
+        a later one, `carry_row`."""
         flat, n_envs = self._flat, self.n_envs
         rows = (index + np.arange(length + 1)[:, None] * n_envs) % self._n_leaves  # [L + 1, B]
         grid = rows.reshape(-1)
@@ -205,7 +206,7 @@ class Replay(Ring):
             },
             is_first=flat["is_first"].take(rows),
             carry={
-                name: flat[column_name("carry", name)].take(index, axis=0)
+                name: flat[column_name("carry", name)].take(rows[carry_row], axis=0)
                 for name in self._carry_names
             },
             mask=flat["mask"].take(rows, axis=0) if "mask" in flat else None,

@@ -449,12 +449,19 @@ def _fused_adam(
 def clip_by_weights(group: Group, weights: Tensor, grad: Tensor) -> None:
     """Adaptive gradient clipping: each tensor's gradient, in place, to `agc` times its weights."""
     assert group.agc is not None
-    for start, stop in tensor_bounds(group):
-        part = grad[..., start:stop]
-        longest = torch.linalg.vector_norm(weights[..., start:stop], dim=-1, keepdim=True)
-        longest = group.agc * longest.clamp(min=AGC_LEAST)
-        length = torch.linalg.vector_norm(part, dim=-1, keepdim=True)
-        part.mul_((longest / length.clamp(min=1e-30)).clamp(max=1.0))
+    sizes = [stop - start for start, stop in tensor_bounds(group)]
+    own, given = (v[..., group.start : group.stop].split(sizes, dim=-1) for v in (weights, grad))
+    longest = group.agc * _lengths(own).clamp_(min=AGC_LEAST)
+    factors = (longest / _lengths(given).clamp_(min=1e-30)).clamp_(max=1.0)
+    for part, factor in zip(given, factors, strict=True):
+        part.mul_(factor)
+
+
+def _lengths(parts: Sequence[Tensor]) -> Tensor:
+    """Of tensors [size], or of several learners [n, size]: [parts], or [parts, n, 1]."""
+    if parts[0].ndim == 1:  # a few launches on a GPU for all of them
+        return torch.stack(torch._foreach_norm(list(parts)))
+    return torch.stack([torch.linalg.vector_norm(part, dim=-1, keepdim=True) for part in parts])
 
 
 def project(group: Group, rows: Sequence[Rows], weights: Tensor) -> None:

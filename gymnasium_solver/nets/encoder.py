@@ -243,7 +243,7 @@ class _OneHot(nn.Module):
         super().__init__()
         self.name = name
         sizes, starts = _sizes(space)
-        self.width = sum(sizes)
+        self.sizes, self.width = sizes, sum(sizes)
         # The value of each output column, and the component it belongs to.
         values = np.concatenate([s + np.arange(n) for n, s in zip(sizes, starts, strict=True)])
         self._components = np.repeat(np.arange(len(sizes)), sizes)

@@ -188,6 +188,43 @@ class SymlogCategoricalHead(CategoricalHead):
         return super().known(symlog(returns))
 
 
+class SymexpTwoHotHead(DistributionHead):
+    """Two-hot targets on bins that are the symexp of evenly spaced numbers, symmetric around 0: a
+    return is split between two bins by its distance to them, and the value is the mean of the bins
+    (DreamerV3). The target is the return itself: only two log-probabilities of each row count."""
+
+    bins: Tensor
+
+    def __init__(self, n_bins: int = 255, limit: float = 20.0):
+        """`n_bins`: an odd number, as 0 has a bin of its own. `limit`: symlog of the largest."""
+        super().__init__()
+        self.n_outputs, self._n_positive = n_bins, n_bins // 2
+        positive = symexp(torch.linspace(0.0, limit, self._n_positive + 1))[1:]
+        bins = torch.cat([-positive.flip(0), torch.zeros(1), positive])
+        self.register_buffer("bins", bins, persistent=False)
+
+    def value(self, outputs: Tensor) -> Tensor:
+        """Probabilities of opposite bins are subtracted first. Products that are then summed would
+        leave a rounding error of the largest bins, 5e8, where all outputs are 0."""
+        n, probs = self._n_positive, torch.softmax(outputs, dim=-1)
+        return ((probs[..., n + 1 :] - probs[..., :n].flip(-1)) * self.bins[n + 1 :]).sum(-1)
+
+    def known(self, returns: Tensor) -> Tensor:
+        return returns
+
+    def loss(self, outputs: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        """The cross-entropy to the two-hot target, twice."""
+        entropy = self.cross_entropy(torch.log_softmax(outputs, dim=-1), wanted)
+        return entropy, entropy
+
+    def cross_entropy(self, log_probs: Tensor, wanted: Tensor) -> Tensor:
+        above = torch.bucketize(wanted, self.bins, right=True).clamp(1, self.n_outputs - 1)
+        low, high = self.bins[above - 1], self.bins[above]
+        share = ((wanted - low) / (high - low)).clamp(0.0, 1.0)
+        both = log_probs.gather(-1, torch.stack([above - 1, above], dim=-1))
+        return -torch.lerp(both[..., 0], both[..., 1], share)
+
+
 class QuantileHead(DistributionHead):
     """Values at evenly spaced quantiles of the return."""
 

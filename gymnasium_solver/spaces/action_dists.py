@@ -44,6 +44,7 @@ from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.spaces.space_types import is_product, parts_of
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
+BOUNDED_STD = (0.1, 1.0)  # least and greatest deviation of a bounded normal
 EDGE = 1e-6  # of a Beta sample: the density may be infinite at the bounds
 # Of a demonstrated action at a bound, which no tanh reaches: arctanh is 3.8 there, a value that a
 # network can learn.
@@ -98,6 +99,34 @@ class StateGaussianActions(BoxBase):
     def _held(self, outputs: Tensor) -> Tensor:
         mean, raw = outputs.chunk(2, dim=-1)
         return torch.cat([mean.detach(), raw], dim=-1)
+
+
+class BoundedNormalActions(StateGaussianActions):
+    """Normals with a mean in (-1, 1) and a deviation between 0.1 and 1, both of the network.
+    Samples may lie beyond the bounds; the environment gets them clipped (DreamerV3)."""
+
+    def _split(self, outputs: Tensor) -> Pair:
+        mean, raw = outputs.chunk(2, dim=-1)
+        low, high = BOUNDED_STD
+        return torch.tanh(mean), (low + (high - low) * torch.sigmoid(raw + 2.0)).log()
+
+    def moments(self, outputs: Array, log_std: Array | None) -> Moments:
+        mean, log_scale = self._split(torch.from_numpy(outputs))
+        return mean.numpy(), log_scale.exp().numpy()
+
+    def noise(self, n: int, rng: Rng) -> Array:
+        return rng.standard_normal((n, self.width), dtype=np.float32)
+
+    def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
+        mean, log_scale = self._split(outputs)
+        return mean + log_scale.exp() * noise
+
+    def mode(self, outputs: Array) -> Array:
+        found: Array = np.tanh(outputs[:, : self.width])
+        return found
+
+    def centre(self, outputs: Tensor) -> Tensor:
+        return torch.tanh(outputs[:, : self.width])
 
 
 class SquashedActions(StateGaussianActions):
@@ -454,3 +483,15 @@ def require_bounded_box(
             "(env_wrappers: [{id: ActionRescale, ...}]), or use ppo."
         )
     return kind
+
+
+def require_discrete_or_box(
+    space: Space, algo_id: str, env_id: str
+) -> DiscreteActions | BoundedNormalActions:
+    """The kind of a Discrete space, or of a Box with finite bounds; ConfigError for others."""
+    kind = action_kind(space)
+    if isinstance(kind, DiscreteActions):
+        return kind
+    require_bounded_box(space, algo_id, env_id, "Discrete or Box actions")
+    box: Any = space
+    return BoundedNormalActions(box)

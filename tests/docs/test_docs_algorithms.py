@@ -23,7 +23,7 @@ from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
 
 CONTINUOUS = ("td3", "ddpg", "tdmpc2")
-WITH_A_REPLAY = ("dqn", "sac", "crossq", *CONTINUOUS)
+WITH_A_REPLAY = ("dqn", "sac", "crossq", "dreamerv3", *CONTINUOUS)
 
 
 def page_of(algo_id: str) -> Path:
@@ -54,6 +54,11 @@ def test_the_page_explains_what_an_update_logs(
         del fields["hidden_dims"]
         fields |= {"mlp_dim": 8, "enc_dim": 8, "latent_dim": 8, "n_critics": 2, "n_samples": 8}
         fields |= {"n_elites": 4, "n_policy_samples": 2, "compile": False}
+    if algo_id == "dreamerv3":
+        del fields["hidden_dims"]
+        fields |= {"deter_dim": 8, "hidden_dim": 4, "n_classes": 2, "n_latents": 2, "units": 8}
+        fields |= {"n_blocks": 2, "n_atoms": 5, "imagination_steps": 2, "sequence_length": 3}
+        fields |= {"compile": False}
     if algo_id == "crossq":
         fields["critic_hidden_dims"] = [4]
     if algo_id == "bc":

@@ -56,6 +56,22 @@ TINY: dict[str, dict[str, Any]] = {
         "n_atoms": 11,
         "compile": False,
     },
+    "dreamerv3": {
+        **OFF_POLICY,
+        "deter_dim": 8,
+        "hidden_dim": 4,
+        "n_classes": 2,
+        "n_latents": 2,
+        "units": 8,
+        "cnn_depth": 2,
+        "n_blocks": 2,
+        "n_atoms": 5,
+        "imagination_steps": 2,
+        "batch_size": 4,
+        "sequence_length": 3,
+        "updates_per_step": 0.2,
+        "compile": False,
+    },
     "crossq": {**OFF_POLICY, "critic_hidden_dims": [9], "renorm_warmup": 40},
 }
 NOT_LEARNT = ("train/sys/", "wall_s", "progress")
@@ -207,7 +223,7 @@ def make_config() -> MakeConfig:
             "normalize_obs": False,  # decided: `auto` looks at random steps first
             "normalize_reward": False,
         }
-        if "cnn_channels" in fields or algo_id == "tdmpc2":
+        if "cnn_channels" in fields or algo_id in ("tdmpc2", "dreamerv3"):
             del small["hidden_dims"]
         small = {name: small[name] for name in small if name in config_class(algo_id).model_fields}
         budget = {} if "max_env_steps" in fields else {"max_epochs": 4}

@@ -136,6 +136,7 @@ EDITED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "td3": ("td3", CONTINUOUS, {"policy_delay": 1}),
     "ddpg": ("ddpg", CONTINUOUS, {}),
     "tdmpc2": ("tdmpc2", CONTINUOUS, {}),
+    "dreamerv3": ("dreamerv3", DISCRETE, {}),
     "bc": ("bc", "Probe/ObsActionReward-v0", {}),
     "random": ("random", DISCRETE, {}),
 }
@@ -144,6 +145,7 @@ LEFT_OUT = {
     "dqn memory": ["combined_replay"],
     "sac": ["ent_coef"],  # a learnt one stays so
     "tdmpc2": ["n_step", "combined_replay"],
+    "dreamerv3": ["n_step", "combined_replay"],
     "bc": ["intrinsic"],
 }
 PER_EDIT = 6  # fields

@@ -67,7 +67,7 @@ def test_the_plateau_is_counted_from_the_best_mean(train: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    "algo_id", ["ppo", "reinforce", "pqn", "sarsa", "dqn", "sac", "td3", "tdmpc2"]
+    "algo_id", ["ppo", "reinforce", "pqn", "sarsa", "dqn", "sac", "td3", "tdmpc2", "dreamerv3"]
 )
 def test_details_come_at_their_cadence_and_are_declared(algo_id: str, train: Call) -> None:
     run = train(algo_id, env_of(algo_id), max_epochs=4, log_details_freq_epochs=3)

@@ -114,6 +114,7 @@ ALGOS: dict[str, tuple[str, ...]] = {
     "ddpg": ("continuous",),
     "crossq": ("continuous", "normalised", "discrete normalised"),
     "tdmpc2": ("continuous", "normalised", "compiled plans"),
+    "dreamerv3": ("envpool", "continuous", "normalised", "parts"),
     "dqn": DQN_ONLY,
 }
 IMAGE: dict[str, Any] = {

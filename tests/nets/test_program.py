@@ -29,6 +29,12 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         "Pendulum-v1:tdmpc2",
         {"hidden_dims": None, "mlp_dim": 16, "latent_dim": 16, "pretrain_updates": 2},
     ),
+    "dreamerv3": (
+        "CartPole-v1:dreamerv3",
+        # Not LaProp: it makes steps of a full length from differences in rounding.
+        {"hidden_dims": None, "deter_dim": 16, "units": 8, "sequence_length": 4, "batch_size": 4}
+        | {"optimizer": "adam", "adam_eps": 1e-3, "imagination_steps": 3},
+    ),
     "dqn": ("CartPole-v1:dqn", {}),
     "rainbow": ("CartPole-v1:dqn", {"noisy": True, "prioritized": True, "n_step": 3}),
 }

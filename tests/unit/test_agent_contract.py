@@ -11,6 +11,7 @@ from gymnasium_solver.algos.bc import BC
 from gymnasium_solver.algos.crossq import CrossQ
 from gymnasium_solver.algos.ddpg import DDPG
 from gymnasium_solver.algos.dqn import DQN
+from gymnasium_solver.algos.dreamerv3 import DreamerV3
 from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.algos.pqn import PQN
 from gymnasium_solver.algos.random import Random
@@ -32,6 +33,7 @@ CLASSES: list[AlgorithmClass] = [
     TD3,
     DDPG,
     TDMPC2,
+    DreamerV3,
     BC,
     Random,
 ]

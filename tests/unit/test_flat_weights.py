@@ -33,6 +33,11 @@ PLANNER: dict[str, Any] = {
     "mlp_dim": 6, "enc_dim": 6, "latent_dim": 8, "n_critics": 2, "n_samples": 8, "n_elites": 4,
     "n_policy_samples": 2, "plan_iterations": 2, "pretrain_updates": 2,
 }  # fmt: skip
+DREAMER: dict[str, Any] = {
+    "deter_dim": 8, "hidden_dim": 4, "n_classes": 2, "n_latents": 2, "units": 6, "n_blocks": 2,
+    "n_atoms": 5, "imagination_steps": 2, "sequence_length": 3, "batch_size": 2,
+    "updates_per_step": 0.1,
+}  # fmt: skip
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ppo": ("ppo", DISCRETE, {"ent_coef": 0.01}),
     "ppo box": ("ppo", BOX, {"share_trunk": True}),
@@ -54,6 +59,7 @@ CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ddpg": ("ddpg", BOX, {}),
     "crossq": ("crossq", BOX, {"critic_hidden_dims": [7]}),
     "tdmpc2": ("tdmpc2", BOX, PLANNER),
+    "dreamerv3": ("dreamerv3", DISCRETE, DREAMER),
     "bc": ("bc", BOX, {"ent_coef": 0.01}),
     "bc discrete": ("bc", DISCRETE, {}),
 }
@@ -78,10 +84,11 @@ def agent_for(case: str, seed: int = 0, **more: Any) -> Any:
         small |= {"learning_starts": 4, "buffer_size": 200}
     else:
         small["n_steps"] = N_STEPS
-    if algo_id == "tdmpc2":
+    if algo_id in ("tdmpc2", "dreamerv3"):
         del small["hidden_dims"]
-        more = {"mlp_dim" if k == "hidden_dims" else k: v for k, v in more.items()}
-        more = {k: v[-1] if k == "mlp_dim" else v for k, v in more.items()}
+        own = "mlp_dim" if algo_id == "tdmpc2" else "units"
+        more = {own if k == "hidden_dims" else k: v for k, v in more.items()}
+        more = {k: v[-1] if k == own else v for k, v in more.items()}
     small = {k: v for k, v in small.items() if k in algo.Config.model_fields}
     config = algo.Config(env_id="x", algo_id=algo_id, **{**small, **fields, **more})
     return algo(config, PARTS, space, seed=seed)
@@ -108,6 +115,9 @@ def rollout_for(case: str, seed: int = 0) -> Rollout:
     rollout.is_first[0] = True
     if actions.n_log_std:
         rollout.log_std = np.zeros(actions.n_log_std, np.float32)
+    policy = agent_for(case).policy
+    for name, part in policy.recorded_carry(policy.initial_carry(N_ENVS)).items():
+        rollout.carry[name] = np.zeros((N_STEPS + 1, *part.shape), part.dtype)
     return rollout
 
 

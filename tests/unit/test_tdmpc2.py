@@ -22,12 +22,12 @@ from gymnasium_solver.algos.tdmpc2_losses import (
     PolicyBatch,
     model_loss,
     next_scale,
-    percentile,
     policy_loss,
     step_weights,
     td_targets,
     termination_loss,
 )
+from gymnasium_solver.algos.units import percentiles
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.blocks import Mish, StackedLinear
@@ -158,10 +158,8 @@ def test_rho_depends_on_terminations() -> None:
 
 def test_percentiles_are_interpolated() -> None:
     values = torch.randn(37)
-    for share in (0.05, 0.5, 0.95):
-        assert percentile(values, share).item() == pytest.approx(
-            torch.quantile(values, share).item(), abs=1e-6
-        )
+    for share, found in zip((0.05, 0.5, 0.95), percentiles(values, (0.05, 0.5, 0.95)), strict=True):
+        assert found.item() == pytest.approx(torch.quantile(values, share).item(), abs=1e-6)
 
 
 def test_picked_critics() -> None:

@@ -42,6 +42,7 @@ from gymnasium_solver.envs.wrappers.observations import (
 )
 from gymnasium_solver.errors import EnvError, RunError
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
+from gymnasium_solver.policies.latent import LatentPolicy
 from gymnasium_solver.policies.planner import PriorPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
@@ -148,6 +149,8 @@ def deployed_policy(agent: Agent, treatment: Treatment, has_mask: bool) -> Deplo
     policy = agent.policy.exported
     if isinstance(policy, QPolicy):
         policy.net.q.resample(None)  # no noise in noisy layers
+    if isinstance(policy, LatentPolicy) and has_mask:
+        raise RunError("a policy of dreamerv3 remembers its actions: it is not exported with masks")
     return Deployed(agent, treatment, has_mask).eval()
 
 
@@ -164,6 +167,8 @@ def _scores_of(policy: Policy) -> tuple[Callable[[Any], Tensor], Callable[[Tenso
         return policy.net.actor_outputs, torch.tanh
     if isinstance(policy, PriorPolicy):
         return policy.net.prior_mean, _same
+    if isinstance(policy, LatentPolicy):
+        return policy.net.actor, _same
     raise RunError(
         f"the policy {type(policy).__name__} cannot be exported; export knows the policies of the "
         "built-in algorithms."

@@ -1,0 +1,321 @@
+"""The networks of DreamerV3: a recurrent state-space model (RSSM), and what is predicted from it.
+
+    tokens = net.tokens(net.seen(obs))                      # [N, width] of raw observations
+    states, post = net.rssm.observe(tokens, actions, is_first, state, noise)    # time first
+    net.rssm.prior(states)                                  # of the latents, from memory alone
+    state = net.rssm.imagine(state, actions, noise)         # one step without an observation
+    net.rewards(state), net.continues(state), net.actor(state), net.values(state)
+
+A state [N, width] is the deterministic memory of a block GRU and, side by side, the latents: 32
+categorical variables as one-hot vectors. Hidden layers are linear, RMS norm, SiLU. Rewards and
+values are classified into bins, with first outputs of 0.
+
+The carry of the acting policy (`core`) is a state and the last action.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.nets.encoder import TensorObs
+from gymnasium_solver.nets.features import encoder_for
+from gymnasium_solver.nets.heads import SymexpTwoHotHead, symlog
+from gymnasium_solver.nets.image_codec import (
+    BlockLinear,
+    ImageDecoder,
+    ImageEncoder,
+    RMSNorm,
+    dense,
+    linear,
+)
+from gymnasium_solver.nets.network import Network
+from gymnasium_solver.nets.normalizer import NormalizeMode
+from gymnasium_solver.nets.rssm_scan import Latents, Weights, drawn, memory_step, scan, step
+from gymnasium_solver.spaces.observations import Space
+
+CODEC_LAYERS, HEAD_LAYERS, ACTOR_LAYERS = 3, 1, 3
+ACTOR_SCALE = 0.01  # of the first outputs: nearly uniform actions
+
+
+class Sizes(NamedTuple):
+    deter_dim: int
+    """Width of the GRU."""
+    hidden_dim: int
+    """Width of the layers around it."""
+    n_latents: int
+    n_classes: int
+    units: int
+    """Width of the hidden layers of encoder, decoder and heads."""
+    depth: int
+    """Channels of convolutions are multiples of it."""
+    n_blocks: int
+
+    @property
+    def latent_dim(self) -> int:
+        return self.n_latents * self.n_classes
+
+
+def mlp(
+    n_in: int, units: int, n_layers: int, n_out: int, generator: torch.Generator, scale: float = 1.0
+) -> nn.Sequential:
+    """Hidden layers and an output layer; without one if `n_out` is 0."""
+    layers: list[nn.Module] = []
+    for i in range(n_layers):
+        layers += dense(units if i else n_in, units, generator)
+    if n_out:
+        layers.append(linear(units, n_out, generator, scale))
+    return nn.Sequential(*layers)
+
+
+class Rssm(nn.Module):
+    def __init__(
+        self, size: Sizes, n_tokens: int, n_actions: int, unimix: float, generator: torch.Generator
+    ):
+        """`unimix`: share of a uniform distribution in all latents."""
+        super().__init__()
+        self.size, self.latents = size, Latents(size.n_latents, size.n_classes, unimix)
+        n_deter, hidden, blocks = size.deter_dim, size.hidden_dim, size.n_blocks
+        self.from_deter = nn.Sequential(*dense(n_deter, hidden, generator))
+        self.from_latent = nn.Sequential(*dense(size.latent_dim, hidden, generator))
+        self.from_action = nn.Sequential(*dense(n_actions, hidden, generator))
+        self.mix = BlockLinear(n_deter + blocks * 3 * hidden, n_deter, blocks, generator)
+        self.mix_norm = RMSNorm(n_deter)
+        self.gates = BlockLinear(n_deter, 3 * n_deter, blocks, generator)
+        self.prior_layers = mlp(n_deter, hidden, 2, size.latent_dim, generator)
+        self.seen = linear(n_deter + n_tokens, hidden, generator)
+        self.posterior_layers = nn.Sequential(
+            RMSNorm(hidden), nn.SiLU(), linear(hidden, size.latent_dim, generator)
+        )
+
+    def weights(self) -> Weights:
+        """Of the layers of a step (rssm_scan.py)."""
+        layers: Any = (self.from_deter, self.from_latent, self.posterior_layers)
+        (deter, deter_norm, _), (latent, latent_norm, _), (norm, _, logits) = layers
+        return Weights(
+            deter.weight, deter.bias, latent.weight, latent.bias,
+            torch.stack([deter_norm.weight, latent_norm.weight]),
+            self.mix.weight, self.mix.bias, self.mix_norm.weight,
+            self.gates.weight, self.gates.bias,
+            self.seen.weight[:, : self.size.deter_dim], norm.weight, logits.weight, logits.bias,
+        )  # fmt: skip
+
+    def prior(self, states: Tensor) -> Tensor:
+        """Probabilities [..., latents, classes] of the latents, from the memory of the states."""
+        return self.latents.probs(self.prior_layers(states[..., : self.size.deter_dim]))
+
+    def observe(
+        self, tokens: Tensor, actions: Tensor, is_first: Tensor, state: Tensor,
+        noise: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """States [L, B, width] and probabilities of their latents, given tokens [L, B, ...] of what
+        is observed, the actions [L, B, A] before that, and the state [B, width] before the first
+        row. Where an episode begins there is no state and no action before. Without `noise`, for
+        one row only, latents are the most likely ones."""
+        keep = is_first.logical_not().to(tokens.dtype).unsqueeze(-1)
+        given = self.from_action(actions * keep)
+        own = self.seen.weight[:, self.size.deter_dim :]
+        seen = functional.linear(tokens, own, self.seen.bias)
+        if len(tokens) > 1:
+            assert noise is not None
+            return scan(self.weights(), self.latents, given, seen, state, keep, noise)
+        drawn_by = None if noise is None else noise[0]
+        one = step(self.weights(), self.latents, state * keep[0], given[0], seen[0], drawn_by)
+        return one[0].unsqueeze(0), one[1].unsqueeze(0)
+
+    def imagine(self, state: Tensor, actions: Tensor, noise: Tensor | None) -> Tensor:
+        """The states [N, width] after actions [N, A], without observations."""
+        deter, *_ = memory_step(self.weights(), state, self.from_action(actions))
+        latent = drawn(self.prior(deter), noise)
+        return torch.cat([deter, latent.flatten(1)], dim=1)
+
+
+class Model(nn.Module):
+    """What learns from observations: tokens, RSSM, reconstruction, rewards, continuation."""
+
+    def __init__(
+        self, n_numbers: int, image: tuple[int, int, int] | None, size: Sizes, n_actions: int,
+        unimix: float, n_bins: int, generator: torch.Generator,
+    ):  # fmt: skip
+        """`image`: channels, height and width of all images together; None: there is none."""
+        super().__init__()
+        units, n_state = size.units, size.deter_dim + size.latent_dim
+        n_tokens = 0
+        self.encode_numbers = self.decode_numbers = None
+        self.encode_image = self.decode_image = None
+        if n_numbers:
+            self.encode_numbers = mlp(n_numbers, units, CODEC_LAYERS, 0, generator)
+            self.decode_numbers = mlp(n_state, units, CODEC_LAYERS, n_numbers, generator)
+            n_tokens += units
+        if image is not None:
+            self.encode_image = ImageEncoder(image[0], image[1:], size.depth, generator)
+            self.decode_image = ImageDecoder(
+                image[0], image[1:], size.depth, units, size.deter_dim, size.latent_dim,
+                size.n_blocks, generator,
+            )  # fmt: skip
+            n_tokens += self.encode_image.width
+        self.rssm = Rssm(size, n_tokens, n_actions, unimix, generator)
+        self.reward = mlp(n_state, units, HEAD_LAYERS, n_bins, generator, scale=0.0)
+        self.continuation = mlp(n_state, units, HEAD_LAYERS, 1, generator)
+
+
+class Seen(NamedTuple):
+    """What a model reads and reconstructs of observations [N, ...]."""
+
+    numbers: Tensor | None  # [N, width]: squashed numbers, then one-hot vectors
+    image: Tensor | None  # [N, C, H, W] between 0 and 1
+
+
+class DreamerNet(nn.Module):
+    return_range: Tensor
+
+    def __init__(
+        self,
+        observation_space: Space,
+        network: Network,
+        actions: tuple[int, bool],
+        n_outputs: int,
+        *,
+        size: Sizes,
+        unimix: float,
+        n_bins: int,
+        normalize_obs: NormalizeMode = False,
+        clip_obs: float = 10.0,
+        generator: torch.Generator,
+    ):
+        """`actions`: their number and whether one of them is chosen, or of how many numbers they
+        are. `n_outputs`: of the actor."""
+        super().__init__()
+        self.size, (self.n_actions, self.is_choice) = size, actions
+        self.head = SymexpTwoHotHead(n_bins)
+        self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
+        self.n_plain = sum(vector.width for vector in self.encoder.vectors)
+        self.choices = [n for one in self.encoder.one_hots for n in one.sizes]
+        image = self._image_size(normalize_obs)
+        self.model = Model(
+            self.encoder.width, image, size, self.n_actions, unimix, n_bins, generator
+        )
+        self.state_width = size.deter_dim + size.latent_dim
+        self.actor = mlp(
+            self.state_width, size.units, ACTOR_LAYERS, n_outputs, generator, ACTOR_SCALE
+        )
+        self.critic = mlp(self.state_width, size.units, ACTOR_LAYERS, n_bins, generator, scale=0.0)
+        # Running 5th and 95th percentile of imagined returns, see dreamerv3_losses.py.
+        self.register_buffer("return_range", torch.zeros(2))
+
+    def _image_size(self, normalize_obs: NormalizeMode) -> tuple[int, int, int] | None:
+        layouts = list(self.encoder.layouts.values())
+        if self.encoder.index_sizes:
+            names = ", ".join(name or "obs" for name in self.encoder.index_sizes)
+            raise ConfigError(
+                f"dreamerv3 reconstructs one-hot observations, but {names} would be embedded: "
+                "remove embedding_dim, or use observations with at most 1,024 values"
+            )
+        if not layouts:
+            return None
+        if normalize_obs:
+            raise ConfigError("dreamerv3 reconstructs images as they are: remove normalize_obs")
+        sides = {(layout.height, layout.width) for layout in layouts}
+        if len(sides) > 1:
+            listed = ", ".join(f"{height} x {width}" for height, width in sorted(sides))
+            raise ConfigError(f"dreamerv3 reads images of one size, but there are {listed}")
+        return sum(layout.channels for layout in layouts), *sides.pop()
+
+    @property
+    def device(self) -> torch.device:
+        return self.return_range.device
+
+    @property
+    def rssm(self) -> Rssm:
+        return self.model.rssm
+
+    @property
+    def core_width(self) -> int:
+        """Numbers of a carry: a state, and an action as it is stored."""
+        return self.state_width + (1 if self.is_choice else self.n_actions)
+
+    # -- observations and actions -----------------------------------------------------------
+
+    def seen(self, obs: TensorObs) -> Seen:
+        x = self.encoder(obs)
+        parts = x if isinstance(x, dict) else {"": x}
+        numbers = parts.get("")
+        if numbers is not None:
+            n = self.n_plain
+            numbers = torch.cat([symlog(numbers[:, :n]), numbers[:, n:]], dim=1)
+        images = [parts[f"image {name}"] for name in self.encoder.layouts]
+        return Seen(numbers, torch.cat(images, dim=1) if images else None)
+
+    def tokens(self, seen: Seen) -> Tensor:
+        model, found = self.model, list[Tensor]()
+        if model.encode_numbers is not None:
+            found.append(model.encode_numbers(seen.numbers))
+        if model.encode_image is not None:
+            found.append(model.encode_image(seen.image))
+        return found[0] if len(found) == 1 else torch.cat(found, dim=1)
+
+    def reconstructed(self, states: Tensor) -> Seen:
+        """Outputs for states [N, width]: numbers, logits of one-hot parts, and images."""
+        model = self.model
+        numbers = None if model.decode_numbers is None else model.decode_numbers(states)
+        if model.decode_image is None:
+            return Seen(numbers, None)
+        n_deter = self.size.deter_dim
+        return Seen(numbers, model.decode_image(states[:, :n_deter], states[:, n_deter:]))
+
+    def action_input(self, actions: Tensor) -> Tensor:
+        """Stored actions as the RSSM takes them: [...] of choices, or [..., A], to [..., A]."""
+        if self.is_choice:
+            classes = torch.arange(self.n_actions, device=actions.device)
+            return (actions.long().unsqueeze(-1) == classes).float()
+        return actions / actions.detach().abs().clamp(min=1.0)
+
+    # -- one step ---------------------------------------------------------------------------
+
+    def advance(
+        self, obs: TensorObs, core: Tensor, is_first: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        """The states [N, width] after observations, from the carry before them."""
+        last = core[:, self.state_width :]
+        actions = self.action_input(last.squeeze(1) if self.is_choice else last)
+        tokens, state = self.tokens(self.seen(obs)), core[:, : self.state_width]
+        states, _ = self.rssm.observe(
+            tokens.unsqueeze(0), actions.unsqueeze(0), is_first.unsqueeze(0), state,
+            None if noise is None else noise.unsqueeze(0),
+        )  # fmt: skip
+        return states[0]
+
+    def step(self, obs: TensorObs, core: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
+        """The actor's outputs and the carry after the most likely latents and action: how an
+        exported policy acts."""
+        state = self.advance(obs, core, is_first, None)
+        outputs = self.actor(state)
+        if self.is_choice:
+            action = outputs.argmax(1, keepdim=True).to(state.dtype)
+        else:
+            action = torch.tanh(outputs[:, : self.n_actions])
+        return outputs, torch.cat([state, action], dim=1)
+
+    def rewards(self, states: Tensor) -> Tensor:
+        return self.head.value(self.model.reward(states))
+
+    def values(self, states: Tensor) -> Tensor:
+        return self.head.value(self.critic(states))
+
+    def continues(self, states: Tensor) -> Tensor:
+        """The probability that an episode goes on, times the discount."""
+        found: Tensor = torch.sigmoid(self.model.continuation(states).squeeze(-1))
+        return found
+
+    def forward(self, obs: TensorObs) -> Sequence[Tensor | None]:
+        """A pass through every network, for one observation of each row."""
+        n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        core = torch.zeros(n, self.core_width, device=self.device)
+        first = torch.ones(n, dtype=torch.bool, device=self.device)
+        state = self.advance(obs, core, first, None)
+        prior = self.rssm.prior(state)
+        heads = (self.actor, self.critic, self.model.reward, self.model.continuation)
+        return *self.reconstructed(state), prior, *(head(state) for head in heads)
