@@ -16,7 +16,7 @@ import gymnasium
 
 from gymnasium_solver.envs.make import FRAME_OPTIONS, make_vector_env
 from gymnasium_solver.envs.spec import UNLIMITED_STEPS
-from gymnasium_solver.envs.vector import VectorEnv
+from gymnasium_solver.envs.vector import Engine, VectorEnv
 from gymnasium_solver.spaces.observations import is_image, part_spaces
 
 ON_POLICY = ("ppo", "a2c", "reinforce", "pqn")
@@ -51,6 +51,8 @@ def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
         fields |= _ppo(isinstance(action, gymnasium.spaces.Box), has_images)
     if is_vector and algo_id in ON_POLICY:
         fields["normalize_obs"] = "rolling"
+    if isinstance(env, Engine) and env.described:
+        fields["spec"] = env.described
     if env.spec.max_episode_steps is None:
         fields["max_episode_steps"] = UNLIMITED_STEPS
     return fields

@@ -264,6 +264,11 @@ class Engine(VectorEnv):
         return None
 
     @property
+    def described(self) -> dict[str, Any]:
+        """What the env says of itself, as the `spec` block of a config."""
+        return {}
+
+    @property
     def totals(self) -> Totals:
         """Where the episodes stand; set after steps of `compiled`."""
         assert self._done is not None, "reset first"

@@ -188,6 +188,21 @@ class CEngine(Engine):
     def compiled(self) -> CompiledEnvs | None:
         return None if self.program.facts.has_mask else self._copies
 
+    @property
+    def described(self) -> dict[str, Any]:
+        facts, found = self.program.facts, dict[str, Any](render_fps=self.program.facts.fps)
+        if labels := facts.action_names.texts():
+            found["action_space"] = {"labels": labels}
+            if facts.action_size:
+                space: Any = self.action_space
+                found["action_space"]["range"] = [float(space.low.min()), float(space.high.max())]
+        if names := facts.obs_names.texts():
+            found["observation_space"] = {"components": [{"name": name} for name in names]}
+        ends = [facts.reward_low, facts.reward_high]
+        if np.isfinite(ends).all():
+            found["rewards"] = {"range": ends}
+        return found
+
     def saved(self) -> dict[str, np.ndarray]:
         copies = self._copies
         return {name: getattr(copies, name).copy() for name in ("state", "rng", "length", "done")}
@@ -286,6 +301,12 @@ def _program(library: ctypes.CDLL, env_id: str) -> Program:
             (("OBS_LOW", facts.obs_low), ("OBS_HIGH", facts.obs_high)))  # fmt: skip
     low, high = (end.astype(dtype) for end in ends)
     observation = gymnasium.spaces.Box(low, high, shape, dtype)
+    n_actions, n_numbers = facts.n_actions + facts.action_size, int(np.prod(shape))
+    named = {"ACTION_NAMES": (facts.action_names, n_actions)}
+    named["OBS_NAMES"] = facts.obs_names, n_numbers
+    for name, (names, size) in named.items():
+        if (n := len(names.texts())) not in (0, size):
+            raise EnvError(f"{env_id}: {name} has {n} names, expected {size}.")
     if not facts.action_size:
         return Program(library, facts, observation, gymnasium.spaces.Discrete(facts.n_actions))
     shape = (facts.action_size,)

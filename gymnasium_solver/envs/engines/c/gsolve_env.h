@@ -104,10 +104,10 @@ static inline void draw_disc(Canvas *c, double x, double y, double radius, uint3
 
 static inline void draw_line(Canvas *c, double x0, double y0, double x1, double y1, double width,
                              uint32_t colour) {
-    const double length = fmax(fabs(x1 - x0), fabs(y1 - y0));
-    const int n = 1 + (int)length;
+    const int n = 1 + (int)fmax(fabs(x1 - x0), fabs(y1 - y0));
+    const double radius = fmax(width / 2, 0.8);
     for (int i = 0; i <= n; i++)
-        draw_disc(c, x0 + (x1 - x0) * i / n, y0 + (y1 - y0) * i / n, width / 2, colour);
+        draw_disc(c, x0 + (x1 - x0) * i / n, y0 + (y1 - y0) * i / n, radius, colour);
 }
 
 /* A whole number >= 0 in digits of 3 x 5 boxes of `size` pixels, from the left; returns its width. */
