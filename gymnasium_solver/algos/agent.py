@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.memory import Memory
-from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.observations import GoalFunctions, Space
 from gymnasium_solver.timing import Timer
@@ -73,10 +72,11 @@ class Agent(Protocol):
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         """Set the exploration parameters (epsilon, warm-up); called before each rollout."""
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> Metrics:
-        """Learn from a rollout and return metrics. `env_steps` is the count before the rollout."""
+    def update(self, rollout: Any, env_steps: int, total_steps: int) -> Metrics:
+        """Learn from a Rollout, or a DeviceRollout if it `needs_host` for nothing, and return
+        metrics. `env_steps` is the count before the rollout."""
 
-    def side_metrics(self, rollout: Rollout) -> Metrics:
+    def side_metrics(self, rollout: Any) -> Metrics:
         """Metrics of the last update, from this rollout, beside those it returned."""
 
     # -- state ------------------------------------------------------------------------------

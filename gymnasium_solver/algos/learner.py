@@ -311,6 +311,12 @@ class Learner:
         return {name: own.gradient for name, own in self.descents.items() if own.has_loss}
 
     @property
+    def needs_host(self) -> str | None:
+        """What keeps its rollouts from staying on a device (data/device_rollout.py); None: nothing
+        does, and `update` takes them."""
+        return f"algo_id: {self.config.algo_id}"
+
+    @property
     def update_mode(self) -> str:
         """How gradients are computed, as a short text for the user."""
         gradients = self.gradients.values()

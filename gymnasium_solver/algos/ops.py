@@ -5,6 +5,8 @@ rows, rows beyond the budget) are not trained on, and nothing propagates through
 """
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from gymnasium_solver.fast.native.rollout import sum_back
 
@@ -26,6 +28,25 @@ def gae(
     """
     delta = reward + gamma * ~terminated * values[1:] - values[:-1]
     return _sum_to_the_end(delta, gamma * gae_lambda, terminated | truncated, valid)
+
+
+def gae_of_tensors(
+    reward: Tensor,
+    value: Tensor,
+    next_value: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float,
+    gae_lambda: float,
+) -> Tensor:
+    """The same of tensors [T, N] whose rows are all valid; `next_value` is the value of what each
+    step led to, at the end of an episode that of its true final observation."""
+    delta = reward + gamma * ~terminated * next_value - value
+    carry = (gamma * gae_lambda * ~(terminated | truncated)).unbind()
+    rows = list(delta.unbind())
+    for t in range(len(rows) - 2, -1, -1):
+        rows[t] = torch.addcmul(rows[t], carry[t], rows[t + 1])
+    return torch.stack(rows)
 
 
 def _sum_to_the_end(

@@ -22,6 +22,7 @@ from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.advantages import AdvantageScale
 from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.configs.ppo import PPOConfig
+from gymnasium_solver.algos.device_update import DeviceUpdate
 from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
@@ -42,8 +43,10 @@ from gymnasium_solver.algos.policy_loss import (
     mean_over,
     scaled_losses,
 )
+from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.descent import Part
+from gymnasium_solver.fast.program import by_name
 from gymnasium_solver.nets.actor_critic import ActorCritic
 
 IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
@@ -121,6 +124,7 @@ class PPO(Learner):
         )
         self.advantage_scale = AdvantageScale(cfg.normalize_advantages)
         self.lr_factor = 1.0  # of adaptive_kl
+        self.device_update = DeviceUpdate(self)
 
     def _terms(self, batch: Batch, c: Mapping[str, Tensor]) -> LossTerms:
         evaluated = evaluate_actions(self.net, self.actions, batch)
@@ -133,13 +137,40 @@ class PPO(Learner):
 
     # -- the update -------------------------------------------------------------------------
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        with self.observing(rollout):
-            return self._update(rollout, self.scheduled_values(env_steps, total_steps))
+    @property
+    def needs_host(self) -> str | None:
+        cfg = self.config
+        reasons = {
+            "recurrent": cfg.recurrent is not None,
+            "sde": cfg.sde,
+            "target_kl": cfg.target_kl is not None,
+            "recompute_advantages": cfg.recompute_advantages,
+            "normalize_advantages: percentile": cfg.normalize_advantages == "percentile",
+            "normalize_values": cfg.normalize_values,
+            "normalize_reward": cfg.scales_reward,
+            "its extensions": bool(self.extensions),
+            "the action space": not self.policy.chooses_tensors,
+            "the observation space": not self.encoder.is_vector or self.encoder.is_dict,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
+
+    def update(
+        self, rollout: Rollout | DeviceRollout, env_steps: int, total_steps: int
+    ) -> dict[Any, Any]:
+        hp = self.scheduled_values(env_steps, total_steps)
+        hp["policy_lr"] *= self.lr_factor
+        if isinstance(rollout, DeviceRollout):
+            metrics = self.device_update(rollout, hp)
+        else:
+            with self.observing(rollout):
+                metrics = self._update(rollout, hp)
+        if (target := self.config.adaptive_kl) is not None:
+            kl = by_name(metrics)["opt/ppo/approx_kl"]
+            self.lr_factor = adapted(self.lr_factor, float(kl), target)
+        return metrics
 
     def _update(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
-        cfg = self.config
-        hp["policy_lr"] = lr = hp["policy_lr"] * self.lr_factor
+        cfg, lr = self.config, hp["policy_lr"]
         numbers = {name: hp[name] for name in self.numbers}
         stop = None if cfg.target_kl is None else ("kl", 1.5 * cfg.target_kl)
         extrinsic, bonus = self.scaled_reward(rollout), self.bonus(rollout)
@@ -162,8 +193,6 @@ class PPO(Learner):
             measured["opt/grads/norm/all"] = taken.mean()
         numbers_now = torch.stack(list(measured.values())).tolist()  # the only synchronisation
         metrics = {"opt/grads/norm/all": 0.0, **dict(zip(measured, numbers_now, strict=True))}
-        if cfg.adaptive_kl is not None:
-            self.lr_factor = adapted(self.lr_factor, metrics["opt/ppo/approx_kl"], cfg.adaptive_kl)
         return {
             **metrics,
             **scaled_losses(metrics["opt/loss/value"], metrics["opt/policy/entropy"], hp),
@@ -219,6 +248,10 @@ class PPO(Learner):
         found = self.measure.on((batch,), list(numbers.values()))
         return dict(zip(MEASURED, found, strict=False))
 
+    def measured(self, batch: Batch, numbers: Sequence[Tensor]) -> dict[str, Tensor]:
+        """The same by name, in torch."""
+        return dict(zip(MEASURED, self._measured(batch, numbers), strict=False))
+
     def _measured(self, batch: Batch, numbers: Sequence[Tensor]) -> list[Tensor]:
         """The metrics of `MEASURED`; the last one only if the change of values is clipped."""
         c = dict(zip(self.numbers, numbers, strict=True))
@@ -241,9 +274,11 @@ class PPO(Learner):
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         tensors, extra = super().state()
         scale = self.advantage_scale.state()
-        return tensors, extra | {"lr_factor": self.lr_factor, "advantage_scale": scale}
+        own = {"lr_factor": self.lr_factor, "advantage_scale": scale}
+        return tensors, extra | own | self.device_update.state()
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         super().load_state(tensors, extra)
         self.lr_factor = extra.get("lr_factor", 1.0)
         self.advantage_scale.load_state(extra.get("advantage_scale", {"range": None}))
+        self.device_update.load_state(extra)

@@ -129,6 +129,10 @@ class Rollout:
         return self.terminated | self.truncated
 
     @property
+    def n_rows(self) -> int:
+        return len(self.valid)
+
+    @property
     def env_steps(self) -> int:
         return int(self.valid.sum())
 

@@ -110,6 +110,7 @@ FAMILIES = (
     Family("Brax/", f"{_JAX}:make_brax", holds_actions=True),
     Family("Gymnax/", f"{_JAX}:make_gymnax", holds_actions=True),
     Family(C_ENV, "gymnasium_solver.envs.engines.c.engine:CEngine", eval_envs="array"),
+    Family("Torch/", "gymnasium_solver.envs.engines.device:make_torch", eval_envs="array"),
 )
 
 

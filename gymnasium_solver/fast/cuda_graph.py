@@ -25,7 +25,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -138,6 +138,88 @@ def _captured(function: Function, inputs: Sequence[Tensor]) -> Capture:
     with capturing(graph):
         outputs = function(places)
     return Capture(graph, places, outputs)
+
+
+class Counted(Protocol):
+    """An optimiser, which counts its steps on the host as well."""
+
+    n_steps: int
+
+    def set_count(self, n_steps: int) -> None: ...
+
+
+class _InPlace(NamedTuple):
+    graph: torch.cuda.CUDAGraph
+    outputs: list[Tensor]
+    n_steps: list[int]  # of each optimiser in one launch
+
+
+class Recurring:
+    """A function of a few numbers that changes tensors in place: on a GPU one graph for all of it.
+
+        repeat = Recurring(device, [generator], optimizers)
+        outputs = repeat(key, function, [lr])      # function(numbers) -> tensors
+
+    `key`: all that the function depends on besides the numbers and the contents of tensors. In a
+    graph the numbers are tensors, so that they may change. On a CPU the function is called."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        generators: Sequence[torch.Generator] = (),
+        optimizers: Sequence[Counted] = (),
+    ):
+        self.device = device
+        self._generators, self._optimizers = list(generators), list(optimizers)
+        self._captures = Captures[Callable[[], list[Tensor]], _InPlace](self._captured)
+        self._staging: Staging | None = None
+
+    @property
+    def failure(self) -> str | None:
+        return self._captures.failure
+
+    def __call__(
+        self,
+        key: Hashable,
+        function: Callable[[Sequence[Any]], list[Tensor]],
+        numbers: Sequence[float] = (),
+    ) -> list[Tensor]:
+        if self.device.type != "cuda":
+            return function(numbers)
+        places = self._uploaded(numbers)
+        capture = self._captures((key, len(places)), lambda: function(places))
+        if capture is None:
+            with inlined():
+                return function(places)
+        capture.graph.replay()
+        for optimizer, n in zip(self._optimizers, capture.n_steps, strict=True):
+            optimizer.n_steps += n
+        return capture.outputs
+
+    def _uploaded(self, numbers: Sequence[float]) -> Sequence[Tensor]:
+        """The numbers on the GPU, always in the same places."""
+        if not numbers:
+            return ()
+        given = [np.array(numbers, np.float32)]
+        if self._staging is None:
+            self._staging = Staging(given, self.device)
+        self._staging.upload(given)
+        return self._staging.tensors[0].unbind()
+
+    def _captured(self, function: Callable[[], list[Tensor]]) -> _InPlace:
+        graph = torch.cuda.CUDAGraph()
+        for generator in self._generators:
+            graph.register_generator_state(generator)
+        before = [optimizer.n_steps for optimizer in self._optimizers]
+        n_steps = list[int]()
+        try:
+            with inlined(), capturing(graph):
+                outputs = function()
+        finally:  # nothing has run yet
+            for optimizer, count in zip(self._optimizers, before, strict=True):
+                n_steps.append(optimizer.n_steps - count)
+                optimizer.set_count(count)
+        return _InPlace(graph, outputs, n_steps)
 
 
 ALIGNMENT = 64  # bytes, enough for every type and for vector loads

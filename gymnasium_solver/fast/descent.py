@@ -29,6 +29,8 @@ from gymnasium_solver.tree import leaves_of, map_tree
 Numbers = Mapping[str, float | Tensor]
 Part = np.ndarray | None
 """Indices of samples; None: all of them."""
+Rows = Part | slice
+"""The same, or samples that follow one another."""
 WHOLE: tuple[Part] = (None,)
 
 
@@ -177,7 +179,7 @@ class Descent:
         batch: Any,
         numbers: Numbers,
         lr: float | Tensor,
-        parts: Sequence[Part] = WHOLE,
+        parts: Sequence[Rows] = WHOLE,
         *,
         stop: tuple[str, float] | None = None,
         n_rows: int | None = None,
@@ -188,12 +190,12 @@ class Descent:
         `n_rows`: rows that the batches of other updates may have, at most."""
         self._given = tuple(numbers)
         if n_rows is not None and stop is None:
-            found = self._together(batch, numbers, lr, parts, n_rows)
+            found = self._together(batch, numbers, lr, _indexed(parts), n_rows)
             if found is not None:
                 return found
         is_compiled = self._form == "compiled" and isinstance(self.optimizer, FlatOptimizer)
         if is_compiled and len(parts) > 1:
-            found = self._in_one_call(batch, numbers, lr, parts, stop)
+            found = self._in_one_call(batch, numbers, lr, _indexed(parts), stop)
             if found is not None:
                 return found
         return self._one_by_one(batch, numbers, lr, parts, stop)
@@ -221,7 +223,7 @@ class Descent:
         return self.gradient.mode or self.gradient.form
 
     def _one_by_one(
-        self, batch: Any, numbers: Numbers, lr: float | Tensor, parts: Sequence[Part],
+        self, batch: Any, numbers: Numbers, lr: float | Tensor, parts: Sequence[Rows],
         stop: tuple[str, float] | None,
     ) -> Steps:  # fmt: skip
         values: list[Tensor] = []
@@ -290,18 +292,18 @@ class Descent:
             return None
         return Steps((), torch.empty(len(norms), 0, device=norms.device), norms)
 
-    def _indices(self, parts: Sequence[Part]) -> list[Tensor | None]:
+    def _indices(self, parts: Sequence[Rows]) -> Sequence[Tensor | slice | None]:
         """The parts as tensors on the device, in one transfer."""
-        given = [part for part in parts if part is not None]
+        given = [part for part in parts if isinstance(part, np.ndarray)]
         if not given:
-            return [None] * len(parts)
+            return [part for part in parts if not isinstance(part, np.ndarray)]
         order = on_device(np.concatenate(given), self.device)
         return list(order.split([len(part) for part in given]))
 
-    def _taken(self, batch: Any, index: np.ndarray | Tensor | None) -> Any:
+    def _taken(self, batch: Any, index: np.ndarray | Tensor | slice | None) -> Any:
         if index is None:
             return batch
-        rows = on_device(index, self.device)
+        rows = index if isinstance(index, slice) else on_device(index, self.device)
         return map_tree(lambda column: column[rows], batch)
 
     @torch.no_grad()
@@ -320,6 +322,11 @@ class Descent:
             total, outputs = total.float(), {k: v.float() for k, v in outputs.items()}
         self._outputs = tuple(outputs)
         return total, list(outputs.values())
+
+
+def _indexed(parts: Sequence[Rows]) -> list[Part]:
+    """Parts as indices, for programs that take no others."""
+    return [np.arange(p.start, p.stop) if isinstance(p, slice) else p for p in parts]
 
 
 def minibatches(

@@ -236,7 +236,7 @@ def mean_metrics(steps: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
     if len(steps) == 1:
         return dict(steps[0])
     if len({tuple(step) for step in steps}) > 1:
-        steps = [_by_name(step) for step in steps]
+        steps = [by_name(step) for step in steps]
     values: dict[Any, list[Any]] = {}
     for step in steps:
         for name, value in step.items():
@@ -248,7 +248,7 @@ def _kept(metrics: Mapping[Any, Any]) -> dict[Any, Any]:
     return {key: v if isinstance(key, str) else v.clone() for key, v in metrics.items()}
 
 
-def _by_name(metrics: Mapping[Any, Any]) -> dict[str, Any]:
+def by_name(metrics: Mapping[Any, Any]) -> dict[str, Any]:
     single: dict[str, Any] = {}
     for key, value in metrics.items():
         single |= {key: value} if isinstance(key, str) else dict(zip(key, value, strict=True))

@@ -167,6 +167,12 @@ class ObsEncoder(nn.Module):
             for image in self.images:
                 image.observe(rows[image.name])
 
+    @torch.no_grad()
+    def observe_on_device(self, obs: Tensor) -> None:
+        """The same of a tensor [n, ...] on the network's device, which is one vector part."""
+        if self.learns_moments:
+            self.normalizer.update_on_device(self._numbers({"": obs}))
+
 
 class _Vector(nn.Module):
     """A Box or MultiBinary part: flat floats, uint8 scaled to [0, 1] by its bounds."""

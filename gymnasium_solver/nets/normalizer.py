@@ -75,6 +75,22 @@ class ObsNormalizer(nn.Module):
         self.mean.copy_(torch.from_numpy(mean))
         self.var.copy_(torch.from_numpy(var))
         self.count.fill_(count)
+        self._rescale()
+
+    def update_on_device(self, obs: Tensor) -> None:
+        """The same of a tensor on the buffers' device, without waiting for it."""
+        if self.mode != "rolling":
+            return
+        n, wide = len(obs), obs.double()
+        total, mean = self.count + n, wide.mean(0)
+        delta = mean - self.mean
+        spread = wide.var(0, correction=0) * n + delta.square() * (self.count * n / total)
+        self.var.copy_((self.var * self.count + spread) / total)
+        self.mean.add_(delta * (n / total))
+        self.count.copy_(total)
+        self._rescale()
+
+    def _rescale(self) -> None:
         self.shift.copy_(self.mean)
         self.scale.copy_((self.var + EPSILON).rsqrt())
 

@@ -199,6 +199,20 @@ class Policy(ABC):
         knows them, the values."""
         return None
 
+    @property
+    def chooses_tensors(self) -> bool:
+        """Whether it can `choose`, for rollouts that stay on a device."""
+        return False
+
+    def choose(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Actions [n, ...] and what they were chosen by [n, W], as tensors on the network's device,
+        from random numbers of `ActionKind.ready_noise`."""
+        raise NotImplementedError(f"{type(self).__name__} chooses in NumPy only")
+
+    def chosen_log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        """Log-probabilities [n] of what `choose` returned."""
+        raise NotImplementedError(f"{type(self).__name__} chooses in NumPy only")
+
     def recorded_carry(self, carry: Carry) -> Carry:
         """The parts of the carry that learning reads, to be stored with each row."""
         return carry if self.has_memory else {}
@@ -356,6 +370,18 @@ class ActorPolicy(Policy):
     def _sampled_by_torch(self, given: tuple[Any, ...]) -> list[np.ndarray]:
         inputs = map_tree(lambda part: on_device(part, self.net.device), given)
         return [part.cpu().numpy() for part in self._sampled(*inputs)]
+
+    @property
+    def chooses_tensors(self) -> bool:
+        has_noise = self.actions.ready_noise((1,), torch.Generator()) is not None
+        return has_noise and self.noise is None and self.net.core is None
+
+    def choose(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = self.net.actor(obs)
+        return self.actions.from_ready(outputs, self.net.log_std, noise), outputs
+
+    def chosen_log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        return self.actions.log_prob_entropy(outputs, self.net.log_std, actions)[0]
 
     def state(self) -> dict[str, Any]:
         return {"sampler": self._sampler.mode}

@@ -225,6 +225,9 @@ class ArgmaxActions(DiscreteActions):
     def noise(self, n: int, rng: Rng) -> Array:
         return np.ones((n, self.n), np.float32)  # has no effect, as its logarithm is 0
 
+    def ready_noise(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+        return torch.zeros((*shape, self.n), device=rng.device)
+
 
 def log_slope(u: Tensor) -> Tensor:
     """log(1 - tanh(u)^2), in a form that is accurate at large u."""

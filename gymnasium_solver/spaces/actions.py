@@ -77,6 +77,19 @@ class ActionKind(ABC):
         """The samples that these random numbers give, in torch: for programs that sample."""
         raise NotImplementedError(f"{type(self).__name__} samples in NumPy only")
 
+    def ready_noise(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor | None:
+        """Random numbers on the generator's device for rows of this shape, as `from_ready` takes
+        them; None: it samples in NumPy only."""
+        return None
+
+    def from_ready(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
+        """The samples that these random numbers give."""
+        return self.from_noise(outputs, log_std, noise)
+
+    def to_env_tensor(self, actions: Tensor) -> Tensor:
+        """As `to_env`, of tensors: for kinds with `ready_noise`."""
+        raise NotImplementedError(f"{type(self).__name__} converts arrays only")
+
     @abstractmethod
     def mode(self, outputs: Array) -> Array:
         """The most likely action of each row."""
@@ -189,6 +202,16 @@ class DiscreteActions(ActionKind):
     def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
         return (outputs - (noise + TINY).log()).argmax(-1)
 
+    def ready_noise(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+        drawn = torch.empty((*shape, self.n), device=rng.device).exponential_(generator=rng)
+        return -(drawn + TINY).log()
+
+    def from_ready(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
+        return (outputs + noise).argmax(-1)
+
+    def to_env_tensor(self, actions: Tensor) -> Tensor:
+        return actions + self.start if self.start else actions
+
     def mode(self, outputs: Array) -> Array:
         return outputs.argmax(axis=1)
 
@@ -270,6 +293,8 @@ class BoxBase(ActionKind):
 class BoxActions(BoxBase):
     """Independent normals with a state-independent standard deviation."""
 
+    _scale: tuple[Tensor, ...] | None = None  # middle and half width on a device
+
     def __init__(self, space: spaces.Box):
         super().__init__(space)
         self.n_outputs = self.n_log_std = self.width
@@ -291,6 +316,19 @@ class BoxActions(BoxBase):
     def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
         assert log_std is not None
         return outputs + log_std.exp() * noise
+
+    def ready_noise(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+        return torch.randn((*shape, self.width), generator=rng, device=rng.device)
+
+    def to_env_tensor(self, actions: Tensor) -> Tensor:
+        shaped = actions.view(len(actions), *(self.space.shape or ()))
+        if not self.is_bounded:
+            return shaped
+        if self._scale is None or self._scale[0].device != actions.device:
+            places = (self.middle, self.half_width)
+            self._scale = tuple(torch.from_numpy(x).to(actions.device) for x in places)
+        middle, half_width = self._scale
+        return torch.addcmul(middle, half_width, shaped.clamp(-1.0, 1.0))
 
     def mode(self, outputs: Array) -> Array:
         return outputs

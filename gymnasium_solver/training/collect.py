@@ -20,6 +20,7 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.envs.engines.device import DeviceEngine
 from gymnasium_solver.envs.journal import JournaledEnv, can_save
 from gymnasium_solver.envs.spec import task_rows
 from gymnasium_solver.envs.vector import SUCCEEDED, CompiledEnvs, Engine, Step, Totals, VectorEnv
@@ -29,6 +30,7 @@ from gymnasium_solver.fast.native.rollout import CompiledRows
 from gymnasium_solver.policies.policy import Acted, Policy
 from gymnasium_solver.spaces.observations import Obs, put_rows, take_rows
 from gymnasium_solver.timing import Timer
+from gymnasium_solver.training.device_collect import DeviceCollector, keeps_on_host
 from gymnasium_solver.training.epoch_metrics import (
     EPISODE_WINDOW,
     Ended,
@@ -45,10 +47,18 @@ AT_ONCE = 64  # rows in one call of C: an interrupt or a pause waits for so many
 N_OUTPUTS_WITH_VALUE = 5  # of the acting program of a policy with memory
 
 
-def collector_for(
+def collector_for(config: Config, env: VectorEnv, agent: Agent) -> "Collector | DeviceCollector":
+    """What the agent learns from: rollouts of the environment, or demonstrations."""
+    if isinstance(env, DeviceEngine) and keeps_on_host(config, env, agent) is None:
+        rows, seed = config.rollout_rows, stage_seed(config, "train")
+        return DeviceCollector(env, agent, rows, seed, config.check_finite)
+    return host_collector(config, env, agent)
+
+
+def host_collector(
     config: Config, env: VectorEnv, agent: Agent, n_rows: int | None = None
 ) -> "Collector":
-    """What the agent learns from: rollouts of the environment, or demonstrations."""
+    """The same, as arrays on the host."""
     journaled, seed = JournaledEnv(env), stage_seed(config, "train")
     n_rows = n_rows or config.rollout_rows
     demos = getattr(agent, "demonstrations", None)

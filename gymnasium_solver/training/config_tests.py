@@ -366,7 +366,7 @@ def dev_checks(config: Config) -> list[Check]:
     gradient reaches every parameter, every part of the networks changes, and every loss falls on
     one fixed batch with fixed targets. Errors of the config or the environment are raised."""
     from gymnasium_solver.training.agents import build_agent
-    from gymnasium_solver.training.collect import collector_for
+    from gymnasium_solver.training.collect import host_collector
 
     config = dev_config(config)
     env = env_from_config(config, config.n_envs)
@@ -374,7 +374,7 @@ def dev_checks(config: Config) -> list[Check]:
         agent: Any = build_agent(config, env.observation_space, env.action_space)
         agent.use_goals(env.goal_functions)
         agent.start_training()
-        return _checks(config, agent, collector_for(config, env, agent, ROWS))
+        return _checks(config, agent, host_collector(config, env, agent, ROWS))
     finally:
         env.close()
 

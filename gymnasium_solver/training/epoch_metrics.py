@@ -31,6 +31,7 @@ WINDOWS = ("returns", "lengths", "truncations", "successes")  # of EpisodeStats,
 MOST_NUMBERS = 2**18  # measured per part of the observations
 MOST_ROWS, LEAST_ROWS = 4096, 16
 STEPS_BETWEEN = 4096
+EPOCHS_BETWEEN = 50  # at least, of rollouts on a device
 N_CPUS = os.cpu_count() or 1  # asking takes a system call or three
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 TOLERANCE = 1e-4  # of a bound: rounding of 32-bit numbers is not a violation
@@ -168,11 +169,13 @@ class EpisodeStats:
 # -- what was collected ---------------------------------------------------------------------
 
 
-def detail_epochs(config: Config) -> int | None:
-    """Epochs between two rows with details; None: never."""
+def detail_epochs(config: Config, on_device: bool = False) -> int | None:
+    """Epochs between two rows with details; None: never. `on_device`: rollouts are on a device, and
+    details are copied from there, which takes as long as an epoch."""
     freq = config.log_details_freq_epochs
     if freq == "auto":
-        return max(1, round(STEPS_BETWEEN / (config.n_envs * config.n_steps)))
+        fewest = EPOCHS_BETWEEN if on_device else 1
+        return max(fewest, round(STEPS_BETWEEN / (config.n_envs * config.n_steps)))
     return freq or None
 
 

@@ -23,6 +23,7 @@ from typing import Any
 from gymnasium_solver.config.code import code_named
 from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.errors import DivergedError, EnvError, RunError
@@ -38,6 +39,7 @@ from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.activity import Terminated, signals_handled, stop_on_signals
 from gymnasium_solver.training.agents import transfer_weights
 from gymnasium_solver.training.epoch_metrics import (
+    MOST_ROWS,
     EpochStart,
     Means,
     RolloutDetails,
@@ -317,7 +319,7 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
             agent.before_rollout(*clock)
             rollout = _collect(trainer, n_rows)
             if details is not None:
-                details.add(rollout)
+                details.add(_on_host(rollout, MOST_ROWS))
             if not agent.has_replay:
                 trainer.activity.begin("learning")
             with trainer.timer.section("update"):
@@ -344,7 +346,7 @@ def _report_update_mode(trainer: Trainer) -> None:
         trainer.observer.on_message("info", f"updates run in {trainer.update_mode}")
 
 
-def _collect(trainer: Trainer, n_rows: int) -> Rollout:
+def _collect(trainer: Trainer, n_rows: int) -> Rollout | DeviceRollout:
     p = trainer.progress
     if not trainer.agent.has_replay:
         trainer.activity.begin("collecting")
@@ -362,17 +364,23 @@ def _collect(trainer: Trainer, n_rows: int) -> Rollout:
             check_weights(trainer.agent.learnt_weights())
         raise
     p.env_steps += rollout.env_steps
-    p.vec_steps += len(rollout.valid)
+    p.vec_steps += rollout.n_rows
     p.rollouts += 1
     trainer.activity.count(p.env_steps)
     _check_data(trainer, rollout)
     return rollout
 
 
-def _check_data(trainer: Trainer, rollout: Rollout) -> None:
+def _check_data(trainer: Trainer, rollout: Rollout | DeviceRollout) -> None:
     trainer.rollout = rollout
-    if trainer.config.check_finite:
+    if trainer.config.check_finite and isinstance(rollout, Rollout):
+        # One on a device is checked there, when the epoch's numbers are read.
         check_rollout(rollout, trainer.config.env_id)
+
+
+def _on_host(rollout: Rollout | DeviceRollout, n_samples: int) -> Rollout:
+    """The rollout, or of one on a device about this many samples."""
+    return rollout if isinstance(rollout, Rollout) else rollout.on_host(n_samples)
 
 
 def _save_rollout(trainer: Trainer) -> None:
@@ -380,7 +388,7 @@ def _save_rollout(trainer: Trainer) -> None:
     if trainer.rollout is None:
         return
     try:
-        dump_rollout(trainer.rollout, trainer.run.path)
+        dump_rollout(_on_host(trainer.rollout, trainer.rollout.env_steps), trainer.run.path)
     except OSError as error:
         text = f"the rollout cannot be saved to {trainer.run.path}: {error.strerror}"
         trainer.observer.on_message("warning", text)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver.config.schema import Config
+from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.rollout import Rollout
@@ -61,6 +62,7 @@ from gymnasium_solver.training.agents import (
 )
 from gymnasium_solver.training.collect import Collector, collector_for
 from gymnasium_solver.training.curriculum import Stages
+from gymnasium_solver.training.device_collect import ON_DEVICE, DeviceCollector, keeps_on_host
 from gymnasium_solver.training.epoch_metrics import EpochStart, detail_epochs
 from gymnasium_solver.training.evaluate import BackgroundEvaluator, Evaluator, check_async
 from gymnasium_solver.training.observer import (
@@ -79,6 +81,10 @@ from gymnasium_solver.training.videos import VideoRecorder, can_record
 
 REPLAY = "replay"  # folder in a run
 LONG_JOURNAL = 100_000  # env steps; replaying them takes a minute in slow envs
+ON_HOST = (
+    "the environments are tensors, but {} needs rollouts on the host: they are copied there, which "
+    "is much slower (docs/device_environments.md)"
+)
 HEAD = "head."  # prefix of the data of the newest observation, which is in no row yet
 
 
@@ -108,7 +114,7 @@ class Trainer:
         self.background: BackgroundEvaluator | None = None  # once there is a run, for eval_async
         self.alerts: Alerts | None = None  # once there is a run
         self.replay_log: ReplayLog | None = None
-        self.rollout: Rollout | None = None  # the newest
+        self.rollout: Rollout | DeviceRollout | None = None  # the newest
         check_rollout_fits(config, env.observation_space, env.action_space)
         if config.eval_async:
             check_async(config)
@@ -118,11 +124,14 @@ class Trainer:
         self.agent.start_training()
         self.spec = env.spec
         """Facts of the config's environment; a stage of a curriculum has others."""
-        self.collector: Collector | RemoteCollector
+        self.collector: Collector | DeviceCollector | RemoteCollector
         if config.collectors is not None:
             self.collector = RemoteCollector(config, env, self.agent, observer.on_message)
         else:
             self.collector = collector_for(config, env, self.agent)
+            if reason := keeps_on_host(config, env, self.agent):
+                self.notes.append(ON_HOST.format(reason))
+            self._note_rounding(config)
         self.stages: Stages | None = None
         if config.curriculum is not None:
             self.stages = Stages(config, env, self.collector, self._tell_stage)
@@ -131,6 +140,14 @@ class Trainer:
         self.evaluator = Evaluator(config, env.spec, self.activity)
         self.follow(config)
 
+    def _note_rounding(self, config: Config) -> None:
+        steps, n_envs = config.max_env_steps, config.n_envs
+        if isinstance(self.collector, DeviceCollector) and steps and steps % n_envs:
+            rounded = -(-steps // n_envs) * n_envs
+            self.notes.append(
+                f"max_env_steps: {steps:,} becomes {rounded:,}, whole rows of {n_envs:,} envs"
+            )
+
     def follow(self, config: Config) -> None:
         """Plan by this config from now on: at the start, and after a live edit."""
         self.config = config
@@ -138,7 +155,8 @@ class Trainer:
         self.evaluator.follow(config, self.spec)
         self.should_eval = eval_cadence(config, self.plan.planned_epochs)
         self.should_checkpoint = CheckpointCadence(config.checkpoint_freq_epochs)
-        self.details_freq = detail_epochs(config)
+        on_device = isinstance(self.collector, DeviceCollector)
+        self.details_freq = detail_epochs(config, on_device)
 
     def announce(self, resumed_from: int | None) -> None:
         """Write the facts of the run to meta.json and tell the observers that it starts."""
@@ -264,11 +282,12 @@ class Trainer:
                 self.collector.restart_envs(env_steps)
                 return
             arrays = checkpoint.tensors.get("env", {})
-            check_journal(arrays, checkpoint.path)
-            n_steps = len(arrays["actions"]) * self.config.n_envs
-            if n_steps >= LONG_JOURNAL:
-                text = f"Replaying {n_steps:,} env steps to restore the environments' state."
-                self.observer.on_message("info", text)
+            if ON_DEVICE not in state["journal"]:
+                check_journal(arrays, checkpoint.path)
+                n_steps = len(arrays["actions"]) * self.config.n_envs
+                if n_steps >= LONG_JOURNAL:
+                    text = f"Replaying {n_steps:,} env steps to restore the environments' state."
+                    self.observer.on_message("info", text)
             with fitting(checkpoint.path):
                 self.collector.restore_envs(arrays, state)
         except EnvError as error:

@@ -33,6 +33,9 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "sync": ("CartPole-v1", {"vectorization_mode": "sync"}),
     "async": ("CartPole-v1", {"vectorization_mode": "async"}),
     "own": ("Bandit-v0", {}),
+    "device": ("Torch/CartPole-v1", SHORT),
+    "device normalised": ("Torch/Pendulum-v1", {"normalize_obs": "rolling", **SHORT}),
+    "device copied": ("Torch/CartPole-v1", {"normalize_reward": True, **SHORT}),
     "continuous": ("Pendulum-v1", {"vectorization_mode": "envpool", **SHORT}),
     "normalised": ("Pendulum-v1", NORMALISED | SHORT),
     "wrapped": (
@@ -91,6 +94,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 DQN_ONLY = ("r2d2", "rounds")
 PLANNED = ("compiled plans",)
+DEVICE = ("device normalised", "device copied")
 DISCRETE = ("envpool", "sync", "own", "adamw", "plain torch", "discrete normalised", "parts")
 # Cases, for what an algorithm can act on.
 ALGOS: dict[str, tuple[str, ...]] = {
@@ -102,7 +106,7 @@ ALGOS: dict[str, tuple[str, ...]] = {
     "reinforce": tuple(
         case
         for case in CASES
-        if case not in ("switches", "compiled normalised", *DQN_ONLY, *PLANNED)
+        if case not in ("switches", "compiled normalised", *DEVICE, *DQN_ONLY, *PLANNED)
     ),
     "pqn": (*DISCRETE, "gru", "memory in parts"),
     "sarsa": DISCRETE,
@@ -150,7 +154,7 @@ ALGOS["a2c"] += ("sde",)
 ALGOS["sac"] += ("sde", "image")
 CONTINUOUS_ONLY = ("td3", "ddpg", "crossq", "tdmpc2")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
-ENGINES = ("envpool", "vector", "sync", "async", "own", "continuous")
+ENGINES = ("envpool", "vector", "sync", "async", "own", "device", "continuous")
 SEEDED = [
     pair for pair in PAIRS if pair[0] in (*ENGINES, "normalised", "discrete normalised", "image")
 ]

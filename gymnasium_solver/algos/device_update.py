@@ -1,0 +1,152 @@
+"""PPO's update from a rollout that is on the learner's device: on a GPU the host waits for nothing.
+
+    update = DeviceUpdate(ppo)
+    metrics = update(rollout, hp)           # tensors; hp: the scheduled values
+
+The same network, loss and descent as from a rollout of arrays, and the same values, advantages and
+minibatches. Values, GAE, all passes and the metrics are one CUDA graph (fast/cuda_graph.py), which
+reads the numbers that change, such as the learning rate. Permutations are drawn on the GPU. On a
+CPU the same lines run one after the other, with the descent in its fastest form.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.learner import hp_metrics
+from gymnasium_solver.algos.policy_loss import Batch
+from gymnasium_solver.data.device_rollout import DeviceRollout
+from gymnasium_solver.fast.cuda_graph import Recurring
+from gymnasium_solver.tree import map_tree
+
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.ppo import PPO
+
+MEASURED_ROWS = 16_384  # of a rollout, for the metrics of an update
+STREAM = 3  # of the learner's seed; the first three are those of algos/learner.py
+
+
+class DeviceUpdate:
+    def __init__(self, learner: "PPO"):
+        self.learner = learner
+        device, seed = learner.device, np.random.SeedSequence(learner.seed, spawn_key=(STREAM,))
+        self.generator: torch.Generator | None = None  # on a CPU the learner's own stream
+        if device.type == "cuda":
+            self.generator = torch.Generator(device).manual_seed(int(seed.generate_state(1)[0]))
+        generators = [] if self.generator is None else [self.generator]
+        self.recurring = Recurring(device, generators, [learner.descent.optimizer])
+        self.names: tuple[str, ...] = ()
+
+    def __call__(self, rollout: DeviceRollout, hp: dict[str, float]) -> dict[Any, Any]:
+        """Learn from a rollout. The metrics are one tensor, under the tuple of their names."""
+        learner, cfg = self.learner, self.learner.config
+        encoder = learner.encoder
+        is_first = encoder.learns_moments and not learner.n_updates and not encoder.has_moments
+        if is_first:
+            learner.encoder.observe_on_device(rollout.obs.flatten(0, 1))
+        settings = (cfg.gamma, cfg.gae_lambda, cfg.n_epochs, cfg.batch_size)
+        key = (rollout.obs.data_ptr(), rollout.n_rows, settings, cfg.normalize_advantages)
+
+        def learn(numbers: Sequence[Any]) -> list[Tensor]:
+            return [self._learn(rollout, dict(zip(hp, numbers, strict=True)))]
+
+        (found,) = self.recurring(key, learn, list(hp.values()))
+        if not is_first:
+            encoder.observe_on_device(rollout.obs.flatten(0, 1))
+        learner.n_updates += 1
+        return {self.names: found, "opt/ppo/kl_stop_triggered": 0.0, **hp_metrics(hp)}
+
+    def _learn(self, rollout: DeviceRollout, hp: Mapping[str, Any]) -> Tensor:
+        learner = self.learner
+        c = {name: hp[name] for name in learner.numbers}
+        batch, norms = self._batch(rollout), list[Tensor]()
+        for _ in range(learner.config.n_epochs):
+            shuffled, parts = self._minibatches(batch)
+            norms.append(learner.descent(shuffled, c, hp["policy_lr"], parts).norms)
+        return self._measured(batch, c, hp, torch.cat(norms).mean())
+
+    @torch.no_grad()
+    def _batch(self, rollout: DeviceRollout) -> Batch:
+        learner, cfg = self.learner, self.learner.config
+        obs = rollout.obs.flatten(0, 1)
+        value, next_value = (
+            learner.net.value(part).view(rollout.reward.shape)
+            for part in (obs, rollout.final_obs.flatten(0, 1))
+        )
+        advantage = ops.gae_of_tensors(
+            rollout.reward, value, next_value, rollout.terminated, rollout.truncated,
+            cfg.gamma, cfg.gae_lambda,
+        ).flatten()  # fmt: skip
+        value = value.flatten()
+        returns = advantage + value
+        if cfg.normalize_advantages == "rollout":
+            advantage = _standardized(advantage)
+        elif cfg.normalize_advantages == "symlog":
+            advantage = advantage.sign() * advantage.abs().log1p()
+        actions, log_prob = rollout.actions.flatten(0, 1), rollout.log_prob.flatten()
+        return Batch(obs, actions, log_prob, advantage, returns, value)
+
+    @torch.no_grad()
+    def _minibatches(self, batch: Batch) -> tuple[Batch, list[slice]]:
+        """The shuffled batch, and the minibatches of a pass as parts of it of nearly equal size."""
+        cfg, n = self.learner.config, len(batch.returns)
+        n_parts = -(-n // cfg.batch_size)
+        by_part = cfg.normalize_advantages == "batch"
+        if n_parts > 1:
+            order = self._permutation(n)
+            batch = map_tree(lambda column: column[order], batch)
+        ends = [n * i // n_parts for i in range(n_parts + 1)]
+        parts = [slice(*bounds) for bounds in pairwise(ends)]
+        if by_part:
+            scaled = torch.cat([_standardized(batch.advantage[part]) for part in parts])
+            batch = batch._replace(advantage=scaled)
+        return batch, parts
+
+    def _permutation(self, n: int) -> Tensor:
+        if self.generator is None:
+            return torch.from_numpy(self.learner.rng.permutation(n))
+        keys = torch.rand(n, generator=self.generator, device=self.generator.device)
+        return keys.argsort()
+
+    @torch.no_grad()
+    def _measured(
+        self, batch: Batch, c: Mapping[str, Any], hp: Mapping[str, Any], norm: Tensor
+    ) -> Tensor:
+        """The metrics of the policy after the update, on evenly spaced rows."""
+        learner, device = self.learner, self.learner.device
+        stride = -(-len(batch.returns) // MEASURED_ROWS)
+        some: Batch = map_tree(lambda column: column[::stride], batch)
+        numbers = [x if isinstance(x, Tensor) else torch.tensor(x) for x in c.values()]
+        found = learner.measured(some, numbers)
+        variance = batch.returns.var(correction=0)
+        left = (batch.returns - batch.value).var(correction=0)
+        found |= {
+            "opt/grads/norm/all": norm,
+            "opt/loss/entropy": -found["opt/policy/entropy"],
+            "opt/loss/entropy_scaled": 0.0 - hp["ent_coef"] * found["opt/policy/entropy"],
+            "opt/loss/value_scaled": hp["vf_coef"] * found["opt/loss/value"],
+            "opt/value/explained_var": torch.where(variance == 0, torch.nan, 1 - left / variance),
+        }
+        self.names = tuple(found)
+        return torch.stack([value.float().to(device) for value in found.values()])
+
+    # -- state ------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        if self.generator is None:
+            return {}
+        return {"device_generator": self.generator.get_state().tolist()}
+
+    def load_state(self, extra: Mapping[str, Any]) -> None:
+        saved = extra.get("device_generator")  # none: of a run on the CPU
+        if self.generator is not None and saved is not None:
+            self.generator.set_state(torch.tensor(saved, dtype=torch.uint8))
+
+
+def _standardized(x: Tensor) -> Tensor:
+    return (x - x.mean()) / (x.std(correction=0) + 1e-8)

@@ -1,0 +1,187 @@
+"""Environments that live on a device: all copies are tensors, and no step waits for the host.
+
+    class Coin(TorchEnv):                        # as a user writes it (docs/device_environments.md)
+        observation_space, action_space = Box(-1, 1, (1,)), Discrete(2)
+        max_episode_steps = 10
+
+        def reset(self, n, rng): ...             # the states of n new episodes, tensors [n, ...]
+        def step(self, state, actions, rng): ... # the states after a step, rewards, terminations
+        def observe(self, state): ...            # observations [n, ...]
+
+    envs = DeviceEnvs(Coin(torch.device("cuda")), n_envs=4096, seed=1)
+    step = envs.step(actions)                    # a DeviceStep of tensors
+
+`TorchEnv` has no autoreset and no time limit: these are made here, once for all. Autoreset is
+SAME_STEP: where an episode ends, `final_obs` is what the step led to and `obs` opens the next
+episode. So every row is an env step, and all shapes are always the same, as CUDA graphs need. The
+rest of the program sees the same environments through `engines/device.py`, in NumPy and with the
+NEXT_STEP autoreset of envs/vector.py.
+
+Whatever happens depends on the state and on the generator only, and both are in `state()`: a resume
+is exact without a journal.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.space_types import Space
+
+State = dict[str, Tensor]
+"""Tensors by name, each with one row for every copy."""
+GENERATOR = "generator"
+
+
+class TorchEnv(ABC):
+    """One environment as functions of many copies at once.
+
+    The functions must not change the tensors that they are given, nor read numbers out of them
+    (`.item()`, `if tensor`, boolean indexing): use `torch.where`."""
+
+    observation_space: Space
+    action_space: Space
+    max_episode_steps: int | None = None
+    """Episodes are truncated after this many steps."""
+    reward_threshold: float | None = None
+    """Mean return at which it counts as solved."""
+
+    def __init__(self, device: torch.device):
+        """Keyword arguments of a subclass are its env_kwargs."""
+        self.device = device
+
+    @abstractmethod
+    def reset(self, n: int, rng: torch.Generator) -> State:
+        """The states of n new episodes. `rng` is on the environment's device."""
+
+    @abstractmethod
+    def step(
+        self, state: State, actions: Tensor, rng: torch.Generator
+    ) -> tuple[State, Tensor, Tensor]:
+        """The states after a step, rewards [n] and whether the episodes terminated [n]. Actions
+        [n, ...] are in the units of the action space, within its bounds."""
+
+    @abstractmethod
+    def observe(self, state: State) -> Tensor:
+        """Observations [n, ...] of the states."""
+
+    def uniform(
+        self, n: int, low: Any, high: Any, rng: torch.Generator, width: int | None = None
+    ) -> Tensor:
+        """Random numbers [n] or [n, width] between these bounds."""
+        shape = (n,) if width is None else (n, width)
+        drawn = torch.rand(shape, generator=rng, device=self.device)
+        return drawn * (high - low) + low
+
+
+class DeviceStep(NamedTuple):
+    """One step of all copies, as tensors."""
+
+    obs: Tensor
+    """[N, ...]: what to act on next; where an episode ended, the first of the next one."""
+    final_obs: Tensor
+    """[N, ...]: what the step led to, the true final observation where an episode ended."""
+    reward: Tensor
+    """float32 [N]."""
+    terminated: Tensor
+    """bool [N]: the task ended."""
+    truncated: Tensor
+    """bool [N]: the time limit was reached. Both may be true."""
+
+
+class DeviceEnvs:
+    """N copies of a TorchEnv, stepped together.
+
+    `step` works on new tensors; `settle` copies the last of them to where the first ones were,
+    since a CUDA graph begins where it began before."""
+
+    def __init__(self, env: TorchEnv, n_envs: int, seed: int, most_steps: int | None = None):
+        """`most_steps`: the time limit, in place of the environment's own."""
+        self.env, self.n_envs = env, n_envs
+        self.most_steps = most_steps or env.max_episode_steps
+        self.generator = torch.Generator(env.device).manual_seed(seed)
+        self._places = env.reset(n_envs, self.generator)
+        self._check(self._places)
+        self._lengths = torch.zeros(n_envs, dtype=torch.int32, device=env.device)
+        self._now, self._lengths_now = self._places, self._lengths
+
+    @property
+    def obs(self) -> Tensor:
+        """The newest observations."""
+        return self.env.observe(self._now)
+
+    def fresh(self, n_rows: int) -> list[State]:
+        """The states of new episodes for this many steps, drawn at once."""
+        drawn = self.env.reset(n_rows * self.n_envs, self.generator)
+        rows = {name: part.unflatten(0, (n_rows, -1)).unbind() for name, part in drawn.items()}
+        return [{name: parts[t] for name, parts in rows.items()} for t in range(n_rows)]
+
+    def step(self, actions: Tensor, fresh: State | None = None) -> DeviceStep:
+        """`fresh`: the states of episodes that begin after this step, by default drawn now."""
+        if fresh is None:
+            (fresh,) = self.fresh(1)
+        state, reward, terminated = self.env.step(self._now, actions, self.generator)
+        lengths = self._lengths_now + 1
+        if self.most_steps is None:
+            truncated = torch.zeros_like(terminated)
+            done = terminated
+        else:
+            truncated = lengths >= self.most_steps
+            done = terminated | truncated
+        final_obs = self.env.observe(state)
+        self._now = chosen(done, fresh, state)
+        self._lengths_now = lengths.masked_fill(done, 0)
+        return DeviceStep(self.obs, final_obs, reward, terminated, truncated)
+
+    def begin(self) -> None:
+        """Go on from where `settle` left off."""
+        self._now, self._lengths_now = self._places, self._lengths
+
+    def settle(self) -> None:
+        """Keep the newest states where they always are."""
+        for name, place in self._places.items():
+            place.copy_(self._now[name])
+        self._lengths.copy_(self._lengths_now)
+        self.begin()
+
+    def state(self) -> dict[str, Tensor]:
+        """All that the next steps depend on."""
+        states = {f"state.{name}": part for name, part in self._places.items()}
+        return {**states, "lengths": self._lengths, GENERATOR: self.generator.get_state()}
+
+    def load_state(self, saved: Mapping[str, Any]) -> None:
+        """Load what `state` returned, for as many copies on the same kind of device."""
+        own = self.state()
+        for name, part in own.items():
+            given = saved.get(name)
+            if given is None or tuple(given.shape) != tuple(part.shape):
+                raise EnvError(f"the saved environments have no {name} of shape {[*part.shape]}.")
+        for name, part in own.items():
+            if name != GENERATOR:
+                part.copy_(torch.as_tensor(saved[name]))
+        self.generator.set_state(torch.as_tensor(saved[GENERATOR]))
+        self.begin()
+
+    def _check(self, state: Any) -> None:
+        name, n = type(self.env).__name__, self.n_envs
+        if not isinstance(state, dict) or not state:
+            raise EnvError(
+                f"{name}.reset returned {type(state).__name__}, expected a dict of tensors."
+            )
+        for key, part in state.items():
+            if not isinstance(part, Tensor) or part.shape[:1] != (n,):
+                shape = [*part.shape] if isinstance(part, Tensor) else type(part).__name__
+                raise EnvError(
+                    f"{name}.reset({n}) returned {key}: {shape}, expected a tensor [{n}, ...]."
+                )
+
+
+def chosen(rows: Tensor, new: State, old: State) -> State:
+    """The new states in these rows, the old ones in the others."""
+    return {
+        name: torch.where(rows.view(-1, *[1] * (part.ndim - 1)), new[name], part)
+        for name, part in old.items()
+    }

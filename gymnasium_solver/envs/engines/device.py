@@ -1,0 +1,120 @@
+"""Environments of envs/device.py under the contract of envs/vector.py: NumPy arrays and NEXT_STEP.
+
+    make_vector_env("Torch/CartPole-v1", 64)           # of suites/torch_classics.py
+    make_vector_env("Torch/my_module:MyEnv", 64)       # a TorchEnv of the user's
+
+This is how everything sees them that is not made for tensors: evaluations, videos, the inspector,
+wrappers, and algorithms that collect on the host. They are stepped on the CPU here. A training that
+can stay on its device takes `on(...)` instead (training/device_collect.py).
+"""
+
+import inspect
+from typing import Any
+
+import numpy as np
+import torch
+
+from gymnasium_solver.config.code import import_code
+from gymnasium_solver.envs.device import DeviceEnvs, State, TorchEnv, chosen
+from gymnasium_solver.envs.env_bugs import env_bug
+from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
+from gymnasium_solver.envs.suites.torch_classics import CLASSICS
+from gymnasium_solver.envs.vector import Engine, Info, RawStep
+from gymnasium_solver.errors import EnvError, TrustError
+from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.suggest import did_you_mean
+
+PREFIX = "Torch/"
+TENSORS = "all envs are tensors"
+
+
+class DeviceEngine(Engine):
+    def __init__(self, request: EnvRequest, kind: type[TorchEnv]):
+        self._kind, self._kwargs = kind, request.env_kwargs
+        self._env = self._made(torch.device("cpu"), request.env_id)
+        limit = request.max_episode_steps or self._env.max_episode_steps
+        spec = EnvSpec(
+            request.env_id, "torch", TENSORS, limit, self._env.reward_threshold,
+            suite="classic_control" if kind in CLASSICS.values() else "other",
+        )  # fmt: skip
+        for name in ("observation_space", "action_space"):
+            if not hasattr(self._env, name):
+                raise EnvError(f"{request.env_id}: {kind.__name__} has no {name}.")
+        super().__init__(request.n_envs, self._env.observation_space, self._env.action_space, spec)
+        self._rng = torch.Generator()
+        self._state: State = {}
+
+    def _made(self, device: torch.device, env_id: str) -> TorchEnv:
+        try:
+            return self._kind(device, **self._kwargs)
+        except EnvError:
+            raise
+        except Exception as error:
+            raise env_bug(f"{env_id}: {self._kind.__name__}(...) raised", error) from error
+
+    def on(self, device: torch.device, seed: int) -> DeviceEnvs:
+        """The same environments as tensors on a device, reset with this seed."""
+        env = self._made(device, self.spec.env_id)
+        return DeviceEnvs(env, self.n_envs, seed, self.spec.max_episode_steps)
+
+    def _reset(self, seed: int) -> tuple[Obs, Info]:
+        self._rng.manual_seed(int(np.random.SeedSequence(seed).generate_state(1)[0]))
+        self._state = self._env.reset(self.n_envs, self._rng)
+        return self._observed(), {}
+
+    def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
+        given = torch.from_numpy(np.ascontiguousarray(actions))
+        state, reward, terminated = self._env.step(self._state, given, self._rng)
+        opened = torch.from_numpy(is_reset)
+        if n_reset:
+            state = chosen(opened, self._env.reset(self.n_envs, self._rng), state)
+            reward, terminated = reward.masked_fill(opened, 0.0), terminated & ~opened
+        self._state = state
+        limit = self.spec.max_episode_steps
+        truncated = np.zeros(self.n_envs, np.bool_)
+        if limit is not None:
+            truncated = (self._length + 1 >= limit) & ~is_reset
+        return self._observed(), reward.numpy(), terminated.numpy(), truncated, {}
+
+    def _observed(self) -> Any:
+        return self._env.observe(self._state).numpy().copy()
+
+    def close(self) -> None:
+        self._state = {}
+        super().close()
+
+
+def make_torch(request: EnvRequest) -> DeviceEngine:
+    """A classic, or a class of the user's."""
+    return DeviceEngine(request, env_class(request))
+
+
+def env_class(request: EnvRequest) -> type[TorchEnv]:
+    """The class that an id names, which takes these env_kwargs."""
+    env_id = request.env_id
+    name = env_id.removeprefix(PREFIX)
+    module, _, attribute = name.partition(":")
+    kind: Any = CLASSICS.get(name)
+    if attribute:
+        try:
+            kind = getattr(import_code(module), attribute, None)
+        except TrustError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise env_bug(f"{env_id}: cannot import {module!r}:", error) from error
+    if kind is None:
+        near = did_you_mean(env_id, [f"{PREFIX}{known}" for known in CLASSICS])
+        known = ", ".join(f"{PREFIX}{known}" for known in CLASSICS)
+        what = f"{module} has no {attribute}" if attribute else near or "there is none of this name"
+        raise EnvError(
+            f"Unknown environment {env_id!r}: {what}. There are {known}, and Torch/module:Class "
+            "for a TorchEnv of your own (docs/device_environments.md)."
+        )
+    if not (isinstance(kind, type) and issubclass(kind, TorchEnv)):
+        raise EnvError(f"{env_id}: {attribute} is not a TorchEnv (docs/device_environments.md).")
+    takes = [name for name in inspect.signature(kind).parameters if name != "device"]
+    for key in request.env_kwargs:
+        if key not in takes:
+            expected = ", ".join(takes) or "none"
+            raise EnvError(f"{env_id}: unknown env_kwargs key {key!r}. It takes: {expected}.")
+    return kind
