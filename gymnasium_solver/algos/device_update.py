@@ -22,6 +22,7 @@ from gymnasium_solver.algos.learner import hp_metrics
 from gymnasium_solver.algos.policy_loss import Batch
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.fast.cuda_graph import Recurring
+from gymnasium_solver.nets.normalizer import DeviceRewardNormalizer
 from gymnasium_solver.tree import map_tree
 
 if TYPE_CHECKING:
@@ -41,14 +42,20 @@ class DeviceUpdate:
         generators = [] if self.generator is None else [self.generator]
         self.recurring = Recurring(device, generators, [learner.descent.optimizer])
         self.names: tuple[str, ...] = ()
+        self.is_used = False
+        self.reward_scale: DeviceRewardNormalizer | None = None
+        if learner.config.scales_reward:
+            self.reward_scale = DeviceRewardNormalizer(learner.reward_normalizer, device)
 
     def __call__(self, rollout: DeviceRollout, hp: dict[str, float]) -> dict[Any, Any]:
         """Learn from a rollout. The metrics are one tensor, under the tuple of their names."""
         learner, cfg = self.learner, self.learner.config
-        encoder = learner.encoder
+        encoder, self.is_used = learner.encoder, True
         is_first = encoder.learns_moments and not learner.n_updates and not encoder.has_moments
         if is_first:
-            learner.encoder.observe_on_device(rollout.obs.flatten(0, 1))
+            encoder.observe_on_device(rollout.obs.flatten(0, 1))
+        if rollout.is_restart and self.reward_scale is not None:
+            self.reward_scale.running_return.zero_()
         settings = (cfg.gamma, cfg.gae_lambda, cfg.n_epochs, cfg.batch_size)
         key = (rollout.obs.data_ptr(), rollout.n_rows, settings, cfg.normalize_advantages)
 
@@ -78,10 +85,12 @@ class DeviceUpdate:
             learner.net.value(part).view(rollout.reward.shape)
             for part in (obs, rollout.final_obs.flatten(0, 1))
         )
+        reward, ends = rollout.reward, (rollout.terminated, rollout.truncated)
+        if self.reward_scale is not None:
+            reward = self.reward_scale(reward, ends[0] | ends[1])
         advantage = ops.gae_of_tensors(
-            rollout.reward, value, next_value, rollout.terminated, rollout.truncated,
-            cfg.gamma, cfg.gae_lambda,
-        ).flatten()  # fmt: skip
+            reward, value, next_value, *ends, cfg.gamma, cfg.gae_lambda
+        ).flatten()
         value = value.flatten()
         returns = advantage + value
         if cfg.normalize_advantages == "rollout":
@@ -137,12 +146,19 @@ class DeviceUpdate:
 
     # -- state ------------------------------------------------------------------------------
 
+    def pull(self) -> None:
+        """Bring what is on the device to where the learner saves it from."""
+        if self.reward_scale is not None and self.is_used:
+            self.reward_scale.pull()
+
     def state(self) -> dict[str, Any]:
-        if self.generator is None:
+        if self.generator is None or not self.is_used:
             return {}
         return {"device_generator": self.generator.get_state().tolist()}
 
     def load_state(self, extra: Mapping[str, Any]) -> None:
+        if self.reward_scale is not None:
+            self.reward_scale.push()
         saved = extra.get("device_generator")  # none: of a run on the CPU
         if self.generator is not None and saved is not None:
             self.generator.set_state(torch.tensor(saved, dtype=torch.uint8))

@@ -147,7 +147,6 @@ class PPO(Learner):
             "recompute_advantages": cfg.recompute_advantages,
             "normalize_advantages: percentile": cfg.normalize_advantages == "percentile",
             "normalize_values": cfg.normalize_values,
-            "normalize_reward": cfg.scales_reward,
             "its extensions": bool(self.extensions),
             "the action space": not self.policy.chooses_tensors,
             "the observation space": not self.encoder.is_vector or self.encoder.is_dict,
@@ -272,6 +271,7 @@ class PPO(Learner):
         return found
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
+        self.device_update.pull()
         tensors, extra = super().state()
         scale = self.advantage_scale.state()
         own = {"lr_factor": self.lr_factor, "advantage_scale": scale}

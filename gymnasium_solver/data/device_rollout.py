@@ -24,6 +24,7 @@ class DeviceRollout:
     terminated: Tensor  # [T, N] bool
     truncated: Tensor  # [T, N] bool
     version: int = field(default=0, kw_only=True)  # number of updates of the acting policy
+    is_restart: bool = field(default=False, kw_only=True)  # obs[0] opens new episodes of all envs
 
     @property
     def n_rows(self) -> int:

@@ -33,7 +33,7 @@ from gymnasium_solver.spaces.space_types import Space
 
 State = dict[str, Tensor]
 """Tensors by name, each with one row for every copy."""
-GENERATOR = "generator"
+STATE, GENERATOR = "state.", "generator"  # in a saved state: prefix of the tensors, and the stream
 
 
 class TorchEnv(ABC):
@@ -149,7 +149,7 @@ class DeviceEnvs:
 
     def state(self) -> dict[str, Tensor]:
         """All that the next steps depend on."""
-        states = {f"state.{name}": part for name, part in self._places.items()}
+        states = {f"{STATE}{name}": part for name, part in self._places.items()}
         return {**states, "lengths": self._lengths, GENERATOR: self.generator.get_state()}
 
     def load_state(self, saved: Mapping[str, Any]) -> None:

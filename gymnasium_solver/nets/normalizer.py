@@ -158,3 +158,56 @@ class RewardNormalizer:
             self.running_return = running_return
         self.mean, self.var = np.array(state["mean"]), np.array(state["var"])
         self.count = state["count"]
+
+
+class DeviceRewardNormalizer:
+    """The same of tensors, without waiting for their device: all rows are valid.
+
+    `push` takes the numbers of a RewardNormalizer, `pull` gives them back: to save a run."""
+
+    def __init__(self, host: RewardNormalizer, device: torch.device):
+        self.host = host
+        n_envs = len(host.running_return)
+        self.running_return = torch.zeros(n_envs, dtype=torch.float64, device=device)
+        # Mean, variance, count and the largest return so far.
+        self.moments = torch.zeros(4, dtype=torch.float64, device=device)
+        self.push()
+
+    def push(self) -> None:
+        host = self.host
+        self.running_return.copy_(torch.from_numpy(host.running_return))
+        numbers = [float(host.mean), float(host.var), host.count, host.largest]
+        self.moments.copy_(torch.tensor(numbers, dtype=torch.float64))
+
+    def pull(self) -> None:
+        host = self.host
+        host.running_return = self.running_return.cpu().numpy().copy()
+        mean, var, host.count, host.largest = self.moments.tolist()
+        host.mean, host.var = np.array(mean), np.array(var)
+
+    def __call__(self, reward: Tensor, done: Tensor) -> Tensor:
+        """Scale the rewards [T, N] of one rollout, with statistics that include it."""
+        goes_on = self.host.gamma * (~done).double()
+        rows = list(reward.double().unbind())
+        rows[0] = rows[0] + self.host.gamma * self.running_return
+        for t in range(1, len(rows)):
+            rows[t] = torch.addcmul(rows[t], goes_on[t - 1], rows[t - 1])
+        returns = torch.stack(rows)
+        self.running_return.copy_(rows[-1].masked_fill(done[-1], 0.0))
+        self._merge(returns)
+        scaled = (reward * self._scale()).float()
+        return scaled if self.host.clip is None else scaled.clamp(-self.host.clip, self.host.clip)
+
+    def _merge(self, returns: Tensor) -> None:
+        mean, var, count, largest = self.moments.unbind()
+        n = returns.numel()
+        total, delta = count + n, returns.mean() - mean
+        squares = var * count + returns.var(correction=0) * n + delta.square() * (count * n / total)
+        now = (mean + delta * (n / total), squares / total, total)
+        self.moments.copy_(torch.stack([*now, torch.maximum(largest, returns.abs().max())]))
+
+    def _scale(self) -> Tensor:
+        size = (self.moments[1] + EPSILON).sqrt()
+        if self.host.max_return is not None:
+            size = torch.maximum(size, self.moments[3] / self.host.max_return)
+        return 1.0 / size

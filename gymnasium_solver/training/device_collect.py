@@ -68,6 +68,7 @@ class DeviceCollector(EpisodeStats):
         self.timer = Timer()  # replaced by that of the training loop
         self._engine = env
         self._envs: DeviceEnvs | None = None
+        self._is_new = True  # no rollout has begun in them
         self._totals: Totals | None = None
         self._storage: DeviceRollout | None = None
         self._recurring: Recurring | None = None
@@ -92,6 +93,7 @@ class DeviceCollector(EpisodeStats):
         assert self._storage is not None
         self._rollout = self._storage.first(n_rows)
         self._rollout.version = version
+        self._rollout.is_restart, self._is_new = self._is_new, False
         self.activity.rollout_steps = self._rollout.env_steps
         return self._rollout
 
@@ -106,6 +108,7 @@ class DeviceCollector(EpisodeStats):
             torch.zeros(n, dtype=torch.int64, device=device),
         )
         self._recurring = Recurring(device, [self._envs.generator])
+        self._is_new = True
 
     @torch.no_grad()
     def _roll(self, n_rows: int) -> Tensor:
@@ -258,6 +261,7 @@ class DeviceCollector(EpisodeStats):
                 raise EnvError(f"The saved environments have no {name} of {len(part)} copies.")
             part.copy_(torch.as_tensor(given[name]))
         self._envs.load_state(given)
+        self._is_new = False
 
     def restart_envs(self, env_steps: int) -> None:
         """Start new episodes, with a seed derived from the clock."""

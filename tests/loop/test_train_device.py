@@ -16,6 +16,7 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.device import State, TorchEnv
 from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.errors import EnvValueError
+from gymnasium_solver.nets.normalizer import DeviceRewardNormalizer, RewardNormalizer
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import collector_for
@@ -138,7 +139,7 @@ def test_advantages_are_those_of_the_definition():
     "fields",
     [
         {"normalize_advantages": "rollout", "ent_coef": 0.01},
-        {"normalize_advantages": "batch", "clip_range_vf": 0.2},
+        {"normalize_advantages": "batch", "clip_range_vf": 0.2, "normalize_reward": True},
         {"normalize_advantages": "symlog", "normalize_obs": "rolling", "adaptive_kl": 0.001},
     ],
 )
@@ -189,6 +190,20 @@ def test_actions_are_converted_as_arrays_are(space):
     )
 
 
+def test_rewards_are_scaled_as_arrays_are():
+    rng = np.random.default_rng(1)
+    arrays, tensors = (RewardNormalizer(3, 0.9, 5.0, max_return=2.0) for _ in range(2))
+    on_device = DeviceRewardNormalizer(tensors, torch.device("cpu"))
+    for _ in range(3):
+        reward, done = rng.standard_normal((4, 3)).astype(np.float32), rng.random((4, 3)) < 0.3
+        expected = arrays(reward, done, np.ones_like(done))
+        found = on_device(torch.from_numpy(reward), torch.from_numpy(done))
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    on_device.pull()
+    for name, value in arrays.state().items():
+        np.testing.assert_allclose(tensors.state()[name], value, err_msg=name)
+
+
 def test_samples_have_the_probabilities_of_the_outputs():
     kind = action_kind(Discrete(3))
     noise = kind.ready_noise((20_000,), torch.Generator().manual_seed(1))
@@ -201,7 +216,6 @@ def test_samples_have_the_probabilities_of_the_outputs():
 @pytest.mark.parametrize(
     ("algo_id", "fields", "named"),
     [
-        ("ppo", {"normalize_reward": True}, "normalize_reward"),
         ("ppo", {"target_kl": 0.1}, "target_kl"),
         ("ppo", {"recurrent": "gru", "recurrent_dim": 8}, "recurrent"),
         ("ppo", {"env_wrappers": [{"id": "RewardClip", "low": -1, "high": 1}]}, "a wrapper"),
@@ -238,5 +252,5 @@ def test_values_that_are_not_finite_are_reported(train):
 
 def test_a_run_goes_on_elsewhere_with_new_episodes(train, resume):
     run, notes = train("ppo", SIGN, max_epochs=2), Notes()
-    resume(run.id, max_epochs=3, normalize_reward=True, observer=notes)
+    resume(run.id, max_epochs=3, target_kl=0.1, observer=notes)
     assert any("not an exact resume" in note for note in notes.notes)

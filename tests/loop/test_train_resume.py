@@ -34,8 +34,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "async": ("CartPole-v1", {"vectorization_mode": "async"}),
     "own": ("Bandit-v0", {}),
     "device": ("Torch/CartPole-v1", SHORT),
-    "device normalised": ("Torch/Pendulum-v1", {"normalize_obs": "rolling", **SHORT}),
-    "device copied": ("Torch/CartPole-v1", {"normalize_reward": True, **SHORT}),
+    "device normalised": ("Torch/Pendulum-v1", NORMALISED | SHORT),
+    "device copied": ("Torch/CartPole-v1", {"target_kl": 0.1, **SHORT}),
     "continuous": ("Pendulum-v1", {"vectorization_mode": "envpool", **SHORT}),
     "normalised": ("Pendulum-v1", NORMALISED | SHORT),
     "wrapped": (

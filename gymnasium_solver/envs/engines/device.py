@@ -15,7 +15,14 @@ import numpy as np
 import torch
 
 from gymnasium_solver.config.code import import_code
-from gymnasium_solver.envs.device import DeviceEnvs, State, TorchEnv, chosen
+from gymnasium_solver.envs.device import (
+    GENERATOR,
+    STATE,
+    DeviceEnvs,
+    State,
+    TorchEnv,
+    chosen,
+)
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.torch_classics import CLASSICS
@@ -78,6 +85,25 @@ class DeviceEngine(Engine):
 
     def _observed(self) -> Any:
         return self._env.observe(self._state).numpy().copy()
+
+    def saved(self) -> dict[str, np.ndarray]:
+        done = np.zeros(self.n_envs, np.bool_) if self._done is None else self._done
+        states = {f"{STATE}{name}": part.numpy().copy() for name, part in self._state.items()}
+        return {**states, GENERATOR: self._rng.get_state().numpy(), "done": done}
+
+    def _restored(self, saved: dict[str, np.ndarray]) -> tuple[Obs, Info]:
+        own = self._env.reset(self.n_envs, self._rng)
+        for name, part in own.items():
+            found = saved.get(f"{STATE}{name}")
+            if found is None or found.shape != tuple(part.shape):
+                raise EnvError(
+                    f"{self.spec.env_id}: the saved environments have no {name} of shape "
+                    f"{[*part.shape]}. Restore with the n_envs and the class that were saved."
+                )
+            part.copy_(torch.from_numpy(found))
+        self._state = own
+        self._rng.set_state(torch.from_numpy(saved[GENERATOR]))
+        return self._observed(), {}
 
     def close(self) -> None:
         self._state = {}
