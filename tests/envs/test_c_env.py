@@ -1,6 +1,9 @@
 """Environments written in C: what the engine adds to the contract (test_env_contract.py), and what
 is said about a file that is wrong."""
 
+import re
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -194,3 +197,114 @@ def test_the_classics_are_gymnasiums(name: str) -> None:
             assert step.terminated[i] == terminated
             equal.append(np.array_equal(step.obs[i], obs))
     assert np.mean(equal) > 0.99
+
+
+# -- what is shipped, and the page about it -------------------------------------------------------
+
+
+def test_the_example_of_the_docs(tmp_path: Path, record) -> None:
+    page = Path(__file__).parents[2] / "docs" / "c_environments.md"
+    blocks = re.findall(r"```c\n(.*?)```", page.read_text(), re.DOTALL)
+    assert len(blocks) == 3
+    env = made("\n".join(blocks), tmp_path, n_envs=4)
+    rollout = record(env, seed=1, n_steps=150)
+    assert set(rollout.reward.ravel()) == {0.0, 1.0}
+    assert env.render().shape == (240, 180, 3)
+    assert env.described["action_space"] == {"labels": ["left", "stay", "right"]}
+    assert env.spec.reward_threshold == 9.5
+
+
+def played(env: Any, n_steps: int) -> Iterator[Any]:
+    """Random legal actions."""
+    rng = np.random.default_rng(0)
+    for _ in range(n_steps):
+        if env.action_mask is not None:
+            yield env.step((rng.random(env.action_mask.shape) * env.action_mask).argmax(axis=1))
+        else:
+            yield env.step(np.stack([env.action_space.sample() for _ in range(env.n_envs)]))
+
+
+@pytest.mark.parametrize("name", engine.shipped_names())
+def test_shipped_files(name: str) -> None:
+    env: Any = make_vector_env(f"c:{name}", 4)
+    facts = env.program.facts
+    assert env.observation_space.contains(env.reset(3)[0])
+    n_over, rewards = 0, []
+    for step in played(env, 300):
+        assert all(map(env.observation_space.contains, step.obs))
+        n_over += np.count_nonzero(step.is_over)
+        rewards.append(step.reward[~step.is_reset])
+    paid = np.concatenate(rewards)
+    assert facts.reward_low <= paid.min() <= paid.max() <= facts.reward_high
+    assert n_over or facts.max_steps > 300
+    frame = env.render(1)
+    assert frame.shape == (facts.frame_height, facts.frame_width, 3)
+    assert len(np.unique(frame.reshape(-1, 3), axis=0)) > 2
+    assert env.described["action_space"]["labels"]
+
+
+def test_2048_by_hand() -> None:
+    env: Any = make_vector_env("c:2048", 1)
+    env.reset(0)
+    board = env._copies.state.reshape(4, 4)
+    board[...] = [[1, 1, 2, 2], [0, 0, 0, 3], [3, 0, 3, 4], [0, 0, 0, 0]]
+    env._copies.observe()
+    step = env.step(np.array([3]))  # left: 4 + 8 + 16
+    assert step.reward[0] == 28
+    slid = np.array([[2, 3, 0, 0], [3, 0, 0, 0], [4, 4, 0, 0], [0, 0, 0, 0]])
+    new = board != slid
+    assert new.sum() == 1  # a new tile, on a free cell
+    assert slid[new] == 0
+    board[...] = [[1, 2, 1, 2], [2, 1, 2, 1], [1, 2, 1, 2], [2, 1, 2, 0]]
+    step = env.step(np.array([1]))  # right
+    assert not step.is_over[0] or board.min() > 0
+
+
+SANITIZED = """
+#include "gsolve_vector.h"
+int main(void) {
+    enum { copies = 5, room = 4096 };
+    static State state[copies];
+    static Rng rng[copies];
+    static int64_t length[copies];
+    static uint8_t done[copies], terminated[copies], truncated[copies];
+    static uint8_t frame[3 * FRAME_WIDTH * FRAME_HEIGHT + 1];
+    static gsolve_action actions[copies * 64];
+    static gsolve_obs obs[copies * room];
+    static float reward[copies];
+    static bool legal[copies * 64];
+    int64_t size = 1;
+    for (int i = 0; i < gsolve_about.shape.n; i++) size *= gsolve_shape[i];
+    double low[64], high[64];
+    for (int i = 0; i < 64; i++) low[i] = gsolve_low[0], high[i] = gsolve_high[0];
+    gsolve_envs e = {copies, MAX_STEPS, size, state, rng, length, done, low, high, 0, 0,
+                     actions, obs, reward, terminated, truncated, legal};
+    const uint64_t seeds[copies] = {1, 2, 3, 4, 5};
+    Rng random = {7};
+    gsolve_reset(&e, seeds);
+    for (int t = 0; t < 4000; t++) {
+        for (int i = 0; i < copies * (ACTION_SIZE ? ACTION_SIZE : 1); i++)
+            actions[i] = N_ACTIONS ? rng_below(&random, N_ACTIONS) : rng_normal(&random);
+        gsolve_step(&e);
+        if (t % 100 == 0) gsolve_render(&e, t % copies, frame);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", engine.shipped_names())
+def test_sanitizers_find_nothing(name: str, tmp_path: Path) -> None:
+    """Also with actions that a mask forbids."""
+    main, program = tmp_path / "main.c", tmp_path / "main"
+    main.write_text(f'#include "{engine.SHIPPED / name}.c"\n{SANITIZED}')
+    flags = ["-O1", "-g", "-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    compiler = build.find_compiler() or ()
+    command = [*compiler, *flags, "-I", str(engine.FOLDER), "-o", str(program), str(main), "-lm"]
+    made = subprocess.run(command, capture_output=True, text=True)
+    if "cannot find" in made.stderr:
+        pytest.skip("the compiler has no sanitizers")
+    assert made.returncode == 0, made.stderr
+    done = subprocess.run([str(program)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
