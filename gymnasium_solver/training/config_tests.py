@@ -75,6 +75,7 @@ SHORT_PLANS: dict[str, Any] = {
     "pretrain_updates": 1,
     "compile": False,
 }
+SHORT_DREAMS: dict[str, Any] = {"batch_size": 2, "sequence_length": 4, "imagination_steps": 2}
 # gsolve train --dev
 ROWS, REPEATS, MOST_ENVS = 64, 10, 4
 DESCENTS = 50  # steps on the fixed batch
@@ -292,6 +293,8 @@ def short_config(name: str, **overrides: Any) -> Config:
     )
     if hasattr(config, "plan_iterations"):
         groups |= SHORT_PLANS
+    if hasattr(config, "imagination_steps"):
+        groups |= SHORT_DREAMS
     short = {**SHORT, **(SHORT_REPLAY if has_replay else {}), **groups, **overrides}
     return load_config(name, overrides=short)
 
@@ -356,6 +359,8 @@ def dev_config(config: Config) -> Config:
         short |= {"learning_starts": 32, "buffer_size": 4096, "save_replay": False}
     if hasattr(config, "pretrain_updates"):
         short |= {"pretrain_updates": 0, "updates_per_step": 0.1, "learning_starts": 64}
+    if hasattr(config, "imagination_steps"):
+        short |= {"batch_size": 4, "sequence_length": 8, "updates_per_step": 0.1}
     if config.seed is None:
         short["seed"] = 0
     return config.replace(**short)
