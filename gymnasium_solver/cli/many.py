@@ -42,6 +42,7 @@ BAR = 12
 
 def find_experiment(args: Args) -> "Experiment | None":
     """The experiment that --resume names; None if it names a run."""
+    from gymnasium_solver.experiments.auto import is_solve
     from gymnasium_solver.experiments.experiment import FOLDER, find, load
     from gymnasium_solver.runs.run import is_run
 
@@ -50,6 +51,8 @@ def find_experiment(args: Args) -> "Experiment | None":
     found = find(ref, root) if is_name or "/" in ref else None
     if found is None:
         return None
+    if is_solve(found):
+        raise UsageError(f"{found.name} was started by gsolve solve: gsolve solve --resume {ref}")
     refused = [f"--{name}" for name in ("seeds", "ablations", "experiment") if getattr(args, name)]
     for word in [*args.spelled.values(), *args.words, *refused]:
         raise UsageError(f"{word}: an experiment is continued as it was started; remove it")

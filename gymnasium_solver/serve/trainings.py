@@ -30,6 +30,7 @@ from gymnasium_solver.serve.questions import BadRequest, plain_name
 ENDING_S = 20.0
 _FIELD = re.compile(r"[A-Za-z_][\w.]*")
 _CONFIG = re.compile(r"(?:c:)?[A-Za-z0-9][\w-]*([./][\w-]+)*(:[A-Za-z_]\w*)?")
+_BUDGET = re.compile(r"\d{1,12}|\d{1,6}(\.\d+)?(s|min|h)")
 _FILES = (".yaml", ".yml", ".json", ".c")
 _DATED = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")  # the name of a run that is repeated
 
@@ -77,6 +78,17 @@ def many_words(
         params = [word for text in given for word in ("--param", text)]
         words = ["sweep", *targets, *params, "--trials", str(trials), "--name", name]
     return [*words, "--runs-dir", str(root.absolute())]
+
+
+def solve_words(root: Path, env_id: str, name: str, budget: str = "") -> list[str]:
+    """The words of a gsolve command that solves an environment without a config, as `config_named`
+    returns it. `budget`: a time (20min) or env steps; "": the command's own."""
+    words = ["solve", env_id, "--name", name, "--runs-dir", str(root.absolute())]
+    if budget and not _BUDGET.fullmatch(budget):
+        raise BadRequest(f"budget: {budget[:40]!r} is no time or number of steps: 20min, 300000")
+    if not budget:
+        return words
+    return [*words, "--max-env-steps" if budget.isdecimal() else "--budget", budget]
 
 
 def stop_coordinator(folder: Path) -> None:

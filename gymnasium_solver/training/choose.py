@@ -72,16 +72,15 @@ def choose(
     first, contrast = _families(probe, affordable or {}, has_gpu, reasons)
     changes = _measured(probe, reasons)
     return Choice(
-        _candidate(first, changes, probe), _candidate(contrast, changes, probe), tuple(reasons)
+        candidate(first, changes, probe), candidate(contrast, changes, probe), tuple(reasons)
     )
 
 
 def families(probe: Probe, has_gpu: bool = False) -> dict[str, Candidate]:
     """An on-policy and an off-policy candidate, whose costs are worth knowing."""
-    box = probe.moves == "box"
-    on = "ppo_image" if probe.sees == "image" else "ppo_box" if box else "ppo_discrete"
-    off = ("sac_flash" if has_gpu else "sac_batch_norm") if box else "dqn"
-    return {name: _candidate((preset,), {}, probe) for name, preset in (("on", on), ("off", off))}
+    on = ppo_for(probe)
+    off = ("sac_flash" if has_gpu else "sac_batch_norm") if probe.moves == "box" else "dqn"
+    return {name: candidate((preset,), {}, probe) for name, preset in (("on", on), ("off", off))}
 
 
 # -- a training without a race --------------------------------------------------------------------
@@ -166,7 +165,7 @@ def _families(
     asked = f"on-policy affords {ratio:.0f} times the steps" if affordable else "equal steps"
     is_hidden = p.hidden is not None and p.hidden > HIDDEN
     say = reasons.append
-    ppo = "ppo_image" if p.sees == "image" else "ppo_box" if p.moves == "box" else "ppo_discrete"
+    ppo = ppo_for(p)
     if p.has_goals and p.moves == "box":
         say("observations have goals: SAC with hindsight; contrast TD3 with hindsight")
         return ("sac_goals",), ("td3_goals",)
@@ -193,6 +192,10 @@ def _families(
     if p.moves == "box":
         return _box_choice(p, ratio, asked, has_gpu, say)
     return _discrete_choice(p, ratio, asked, say)
+
+
+def ppo_for(p: Probe) -> str:
+    return "ppo_image" if p.sees == "image" else "ppo_box" if p.moves == "box" else "ppo_discrete"
 
 
 def _box(p: Probe, ratio: float, has_gpu: bool) -> Parts:
@@ -254,7 +257,8 @@ def _measured(p: Probe, reasons: list[str]) -> dict[str, Any]:
     return changes
 
 
-def _candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
+def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
+    """A preset with its additions and measured fields."""
     preset, *added = parts
     fields = {**presets()[preset], **changes}
     for part in added:

@@ -20,13 +20,15 @@ from gymnasium_solver.experiments import auto, experiment
 from gymnasium_solver.experiments.auto import budget as budgets
 from gymnasium_solver.experiments.auto import solve as solving
 from gymnasium_solver.experiments.auto.budget import Budget
+from gymnasium_solver.experiments.auto.checks import REMEDIES, outlook, remedy
 from gymnasium_solver.experiments.auto.solve import Solve, create, load
-from gymnasium_solver.experiments.auto.verdict import is_above_random, judged
+from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
 from gymnasium_solver.registry import config_class
+from gymnasium_solver.runs.alerts.rules import RULES
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import choose as choosing
-from gymnasium_solver.training.choose import choose, is_sparse, presets
+from gymnasium_solver.training.choose import Candidate, choose, is_sparse, presets
 from gymnasium_solver.training.prepare import build_config, load_config
 
 DENSE = Probe(
@@ -166,6 +168,69 @@ def test_a_probe_and_its_file() -> None:
     assert from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
+# -- checks ---------------------------------------------------------------------------------------
+
+
+def chosen(p: Probe) -> Candidate:
+    return choose(p).first
+
+
+@pytest.mark.parametrize(
+    ("p", "alerts", "name", "changes"),
+    [
+        (CHOICES, ["constant_return"], "dqn+count", {"intrinsic": {"kind": "count", "coef": 0.1}}),
+        (CHOICES, ["q_diverging"], "dqn+low_lr", {"policy_lr": pytest.approx(5e-4 / 3)}),
+        (CHOICES, ["memory_needed"], "ppo_discrete+gru", {"recurrent": "gru", "gamma": 0.975}),
+        (CHOICES, ["short_horizon"], "dqn+far", {"gamma": 0.995}),
+        (DENSE, ["no_signal", "kl_low"], "sac_sphere", {"noise_repeat": 16, "gamma": 0.975}),
+        (DENSE, ["alpha_high"], "sac_sphere+low_lr", {"policy_lr": pytest.approx(2e-4 / 3)}),
+        (DENSE, ["all_truncated"], "sac_batch_norm+n_step", {"n_step": 3}),
+        (dataclasses.replace(CHOICES, has_masks=True), ["entropy_collapse"],
+         "ppo_discrete+entropy", {"ent_coef": pytest.approx(0.03)}),
+    ],
+)  # fmt: skip
+def test_an_alert_has_its_remedy(
+    p: Probe, alerts: list[str], name: str, changes: dict[str, Any]
+) -> None:
+    found = remedy(alerts, chosen(p), p)
+    assert found is not None
+    assert found[0].name == name
+    assert {key: found[0].fields[key] for key in changes} == changes
+    build_config({"env_id": "CartPole-v1", **found[0].fields})
+
+
+def test_what_was_tried_or_has_no_answer_is_no_remedy() -> None:
+    again, _ = remedy(["no_signal"], chosen(DENSE), DENSE) or (None, "")
+    assert again is not None
+    assert remedy(["no_signal"], again, DENSE) is None
+    assert remedy(["throughput_falling", "entropy_collapse"], chosen(DENSE), DENSE) is None
+
+
+def test_every_alert_with_a_remedy_exists() -> None:
+    assert set(REMEDIES) <= set(RULES)
+
+
+def points(*scores: float) -> list[tuple[int, float]]:
+    return [(1000 * n, score) for n, score in enumerate(scores, start=1)]
+
+
+def test_more_steps_are_worth_it_while_evaluations_rise() -> None:
+    rising = [2.0 * n + (0.1 if n % 2 else -0.1) for n in range(1, 21)]
+    found = outlook(points(*rising), threshold=100.0)
+    assert found is not None
+    assert found.more_steps == pytest.approx(30_000, rel=0.02)
+    assert found.slope == pytest.approx(0.002, abs=2 * found.stderr)
+    assert "to 100" in found.text
+    free = outlook(points(*rising))
+    assert free is not None
+    assert free.more_steps == 10_000
+    flat = outlook(points(*[5.0 + (1.0 if n % 3 else -1.0) for n in range(20)]))
+    assert flat is not None
+    assert flat.more_steps is None
+    assert outlook(points(*rising), threshold=30.0) is None  # reached
+    assert outlook(points(1.0, 2.0)) is None  # too few
+
+
 # -- verdicts -------------------------------------------------------------------------------------
 
 
@@ -188,12 +253,24 @@ def summary(mean: float, **changes: Any) -> RunSummary:
 def test_verdicts(
     mean: float, changes: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymnasium_solver.experiments.auto.verdict._advice", lambda run, kind: [])
+    monkeypatch.setattr("gymnasium_solver.experiments.auto.verdict._advice", lambda *facts: [])
     found = judged(summary(mean, **changes), DENSE)
     assert found["kind"] == kind
     assert found["text"].startswith(f"{kind}: ")
     assert found["low"] == pytest.approx(mean - 9.8)
     assert found["high"] == pytest.approx(mean + 9.8)
+
+
+def test_trainings_that_disagree_are_unstable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gymnasium_solver.experiments.auto.verdict._advice", lambda *facts: [])
+    apart = disagreement({"seed 1": -150.0, "seed 2": -1250.0}, DENSE)
+    assert apart == "seed 1 has -150, seed 2 only -1,250"
+    found = judged(summary(-150.0), DENSE, apart)
+    assert (found["kind"], found["text"].endswith(apart)) == ("unstable", True)
+    assert judged(summary(-150.0, solved=True), DENSE, apart)["kind"] == "solved"
+    assert disagreement({"seed 1": -150.0, "seed 2": -600.0}, DENSE) is None  # both have learnt
+    assert disagreement({"seed 1": -1100.0, "seed 2": -1250.0}, DENSE) is None  # hardly any
+    assert disagreement({"seed 1": -150.0}, DENSE) is None
 
 
 def test_a_score_counts_as_learnt_beyond_both_uncertainties() -> None:

@@ -3,8 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+from gymnasium_solver.experiments import auto
+from gymnasium_solver.experiments.experiment import Experiment, create
 from gymnasium_solver.runs.checkpoint import save_checkpoint
+from gymnasium_solver.runs.files import dump_json
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training.prepare import load_config
 
 
 def made_run(
@@ -54,3 +58,22 @@ def log_eval(run: Run, epoch: int, value: float) -> None:
     clock = {"env_steps": 1000 * epoch, "epoch": epoch, "wall_s": 0.5 * epoch}
     run.log_metrics(clock | {"val/roll/ep_rew/mean": value, "val/roll/ep_rew/std": 10.0})
     run.log_event("eval", stage="val", env_steps=1000 * epoch, epoch=epoch, mean=value, episodes=10)
+
+
+def made_solve(root: Path, name: str = "solved") -> Experiment:
+    """The folder that `gsolve solve` leaves, with one run."""
+    made = create([("dqn", load_config("CartPole-v1:dqn"))], [1], root, name=name)
+    run = made_run(root, made.members[0].run, seed=1)
+    race = {n: {"scores": [90.0, 120.0], "wall_s": 2.0} for n in ("dqn", "ppo_discrete")}
+    text = "solved: 480 [477, 483] in 100 held-out episodes"
+    state = {
+        "env_id": "CartPole-v1", "budget": {"env_steps": 50_000, "minutes": None},
+        "probe": {"env_id": "CartPole-v1", "horizon": 500, "random_mean": 22.0, "hidden": None},
+        "candidates": {"dqn": {}, "ppo_discrete": {}}, "race": race,
+        "lines": [["probe", "Box(4) -> Discrete(2)"], ["choice", "DQN; contrast PPO"],
+                  ["race", "dqn goes on"], ["check", "still rising"], ["verdict", text]],
+        "winner": {"run": run.id, "name": "dqn"}, "checks": {"early": None},
+        "verdict": {"kind": "solved", "mean": 480.0, "text": text, "run": run.id},
+    }  # fmt: skip
+    (made.path / auto.FILE).write_bytes(dump_json(state))
+    return made

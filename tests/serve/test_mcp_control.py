@@ -6,13 +6,17 @@ import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from gymnasium_solver.backends import local
 from gymnasium_solver.cli.main import main
+from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.query import get_run, list_runs
 from gymnasium_solver.runs.run import Run, is_alive_here
+from tests.serve.made_runs import made_solve
 from tests.serve.mcp_client import (
     ENDLESS,
     GSOLVE,
@@ -154,6 +158,30 @@ async def test_an_experiment_runs_within_the_budget_and_is_compared(call: Caller
     assert "not running" in await call.error("stop_training", run="mine")
     text = await call.error("start_experiment", configs=["CartPole-v1:ppo"], name="mine")
     assert "exists already" in text
+
+
+@served(max_env_steps=40_000)
+async def test_a_solve_is_started_within_the_budget_and_told(
+    call: Caller, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+
+    def start(argv: list[str], folder: Path, **how: Any) -> None:
+        started.append(argv)
+        raise RunError("not in a test")
+
+    monkeypatch.setattr(local, "start", start)
+    given = {"configs": ["Acrobot-v1"], "solve": True, "name": "mine"}
+    assert "not in a test" in await call.error("start_experiment", **given)
+    words = started[0][started[0].index("solve") :]
+    assert words[:4] == ["solve", "Acrobot-v1", "--name", "mine"]
+    assert words[words.index("--max-env-steps") + 1] == "40000"
+    assert "give one" in await call.error("start_experiment", **given, search={"gamma": ""})
+    made_solve(root)
+    for tool, about in (("get_experiment", {"id": "solved"}), ("wait_for", {"run": "solved"})):
+        told = (await call.data(tool, **about))["solve"]
+        assert told["verdict"]["kind"] == "solved"
+        assert told["lines"][1] == "choice: DQN; contrast PPO"
 
 
 @pytest.mark.slow

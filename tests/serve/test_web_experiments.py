@@ -28,7 +28,7 @@ from gymnasium_solver.serve.web.app import BackgroundServer, create_app
 from gymnasium_solver.serve.web.security import Settings
 from gymnasium_solver.training.prepare import load_config
 from tests.experiments.fake_runs import FakeBackend
-from tests.serve.made_runs import made_run
+from tests.serve.made_runs import made_run, made_solve
 from tests.serve.test_web_api import TOKEN, get, post
 from tests.serve.test_web_browser import expect
 
@@ -182,6 +182,46 @@ def test_a_strangers_code_is_imported_only_if_the_user_agrees(
     assert answer.json()["needs_trust"] is True
     web.post(f"/api/{kind}/resume", json={"trust": True}, headers=TOKEN)
     assert "--trust" in started.pop()
+
+
+def test_the_story_of_a_solve_is_told_and_goes_on_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[tuple[str, ...]] = []
+
+    def begin(web: Any, kind: str, *words: str) -> dict[str, Any]:
+        started.append(words)
+        return {}
+
+    for page in ("experiment_pages", "job_pages"):
+        monkeypatch.setattr(f"gymnasium_solver.serve.web.{page}.begin_job", begin)
+    made_solve(tmp_path)
+    app = create_app(Settings(root=tmp_path, token="secret"))
+    web = TestClient(app, base_url="http://127.0.0.1:7070")
+    told = get(web, "experiments/solved")["solve"]
+    assert [stage for stage, _ in told["lines"]] == ["probe", "choice", "race", "check", "verdict"]
+    assert (told["verdict"]["kind"], told["candidates"]) == ("solved", ["dqn", "ppo_discrete"])
+    post(web, "experiments/solved/resume")
+    assert started.pop()[:3] == ("solve", "--resume", "solved")
+    assert post(web, "start", config="Acrobot-v1", solve=True, budget="20min", name="mine") == {
+        "job": {}, "experiment": "mine",
+    }  # fmt: skip
+    assert started.pop()[:4] == ("solve", "Acrobot-v1", "--name", "mine")
+    wrong = {"config": "Acrobot-v1", "solve": True, "budget": "soon"}
+    answer = web.post("/api/start", json=wrong, headers=TOKEN)
+    assert (answer.status_code, "20min" in answer.json()["error"]) == (400, True)
+
+
+def test_the_page_of_a_solve(chromium: Any, tmp_path: Path, open_page: Callable[..., Any]) -> None:
+    made_solve(tmp_path)
+    with BackgroundServer(Settings(root=tmp_path, port=0)) as server:
+        page = open_page(url=f"{server.settings.url}experiments/solved")
+        expect(page.locator(".decisions tr")).to_have_count(5)
+        expect(page.locator(".solve .status")).to_have_text("solved")
+        page.get_by_text("What was measured").click()
+        expect(page.get_by_role("row", name="horizon")).to_be_visible()
+        page.get_by_role("link", name="The run that was judged").click()
+        expect(page.locator(".run-page")).to_be_visible()
 
 
 def test_a_coordinator_is_stopped_whoever_started_it(

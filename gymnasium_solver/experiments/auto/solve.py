@@ -12,14 +12,15 @@ measurements and every decision. A killed one continues from it. In order:
 3. race: both presets with two seeds each, 9 % of the budget for each preset. The better seed of the
    winner goes on with its weights.
 4. training: the rest of the budget. At 10 % and 40 % it is looked at; what has learnt nothing, or
-   has stalled, is replaced once by another preset, which gets all that is left.
+   has stalled, is replaced once by what its alerts call for (checks.py), or by the other preset,
+   which gets all that is left. At 85 % it is said whether more steps would pay.
 5. verdict: the held-out test of the run with the best validation.
 """
 
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -32,6 +33,7 @@ from gymnasium_solver.envs.probe import SHARE, Probe, from_dict, probe, probe_te
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import experiment as experiments
 from gymnasium_solver.experiments import pool as pools
+from gymnasium_solver.experiments.auto import FILE, is_solve
 from gymnasium_solver.experiments.auto.budget import (
     RACE,
     SEEDS,
@@ -42,7 +44,8 @@ from gymnasium_solver.experiments.auto.budget import (
     races,
     run_config,
 )
-from gymnasium_solver.experiments.auto.verdict import is_above_random, judged
+from gymnasium_solver.experiments.auto.checks import outlook, remedy
+from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
 from gymnasium_solver.experiments.search.pbt import Segment
 from gymnasium_solver.experiments.search.ranking import curve
@@ -50,14 +53,16 @@ from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atom
 from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_run
 from gymnasium_solver.runs.run import Run, is_run, runs_root
 from gymnasium_solver.training.activity import sigterm_exits
-from gymnasium_solver.training.choose import Candidate, by_length, choose, has_gpu, kind_of
+from gymnasium_solver.training.choose import Candidate, by_length, choose, has_gpu
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.seeds import draw_seed
 
-FILE, WINNER = "auto.json", "winner.yaml"
+WINNER = "winner.yaml"
 RETURNS = "train/roll/ep_rew/mean"
 OVERTIME = 1.25
-EARLY, LATE = 0.1, 0.4  # of the training, when it is looked at
+VALIDATION = "val/roll/ep_rew/mean"
+EARLY, LATE, LAST = 0.1, 0.4, 0.85  # of the training, when it is looked at
+RESERVE = 0.15  # of the budget: no restart with less
 EARLIEST = 5_000  # env steps: before, a replay preset has hardly learnt yet
 CLOSE = 0.1  # of the scale of scores: then the cheaper preset wins
 STALLED = "reward_stalled"
@@ -166,7 +171,7 @@ def solve(
 
 
 def load(path: Path) -> "Solve":
-    if not (path / FILE).is_file():
+    if not is_solve(path):
         raise RunError(f"{path} was not started by gsolve solve: it has no {FILE}")
     return Solve(experiments.load(path))
 
@@ -320,7 +325,10 @@ class Solve:
         yield from self._watch(task)
         if task.state == pools.FAILED and "restart" not in self.state:
             self._say("check", f"training failed: {task.reason}")
-            self._plan_restart(self._other(), "it failed")
+            if self.share_done <= 1.0 - RESERVE:
+                self._plan_restart(self._other(), "it failed")
+        if "restart" not in self.state and "outlook" not in self.state["checks"]:
+            self._look_ahead(Run(task.folder))
         if "restart" in self.state:
             again = self.pool.add(self._restart_task())
             yield from self.pool.waiting_for([again])
@@ -366,64 +374,89 @@ class Solve:
         done = self.state.setdefault("checks", {})
         while not task.is_over:
             share = self._share_of(task)
-            if is_run(task.folder) and get_run(Run(task.folder)).env_steps < EARLIEST:
-                share = 0.0
             for name, at, look in (("early", EARLY, self._early), ("late", LATE, self._late)):
                 if share >= at and name not in done:
-                    done[name] = found = look(Run(task.folder))
+                    found = look(Run(task.folder))
+                    done[name] = None if found is None else found[1]
                     if found is not None:
                         self._plan_restart(*found)
                         self.pool.stop(task)
                     self._save()
+            if share >= LAST and "outlook" not in done:
+                self._look_ahead(Run(task.folder))
             yield False
+
+    def _look_ahead(self, run: Run) -> None:
+        """Say whether more steps would pay, where the training does not reach its goal."""
+        found = outlook(curve(run, VALIDATION), self.probe.threshold)
+        self.state["checks"]["outlook"] = None if found is None else asdict(found)
+        if found is not None:
+            self._say("check", found.text)
+        self._save()
 
     def _share_of(self, task: Task) -> float:
         if not is_run(task.folder):
             return 0.0
         run = get_run(Run(task.folder))
+        if run.env_steps < EARLIEST:
+            return 0.0
         if self.budget.minutes is not None:
             config = get_config(Run(task.folder))
             return run.wall_s / (60.0 * float(config.get("max_minutes") or math.inf))
         return run.env_steps / max(run.max_env_steps or 1, 1)
 
-    def _early(self, run: Run) -> tuple[str, str] | None:
-        """A training that is not better than random actions gets another preset."""
+    def _early(self, run: Run) -> tuple[Candidate, str] | None:
+        """A training that is not better than random actions is replaced, by cause."""
         seen = [s for s in (late_score(run), get_run(run).best_score) if s is not None]
         if not seen or is_above_random(score := max(seen), None, self.probe):
             return None
-        active = [a.name for a in get_details(run).alerts if a.is_active]
-        cause = f", alerts {', '.join(active)}" if active else ""
-        return self._other(), f"{_number(score)} is not above random actions{cause}"
+        return self._replacement(run, f"{_number(score)} is not above random actions")
 
-    def _late(self, run: Run) -> tuple[str, str] | None:
+    def _late(self, run: Run) -> tuple[Candidate, str] | None:
         """One that stands still below the threshold, too."""
-        active = [a.name for a in get_details(run).alerts if a.is_active]
-        summary = get_run(run)
-        score, threshold = summary.best_score, self.probe.threshold
-        is_short = threshold is None or score is None or score < threshold
-        if STALLED not in active or not is_short or threshold is None:
+        score, threshold = get_run(run).best_score, self.probe.threshold
+        if STALLED not in self._alerts(run):
             return None
-        return self._other(), f"it stands still at {_number(score)}, below {threshold:g}"
+        if threshold is None:
+            return self._replacement(run, "the return has never risen")
+        if score is not None and score >= threshold:
+            return None
+        return self._replacement(run, f"it stands still at {_number(score)}, below {threshold:g}")
 
-    def _other(self) -> str:
-        names = list(self.state["candidates"])
-        return names[1] if self.state["winner"]["name"] == names[0] else names[0]
+    def _alerts(self, run: Run) -> list[str]:
+        return [alert.name for alert in get_details(run).alerts if alert.is_active]
 
-    def _plan_restart(self, name: str, why: str) -> None:
-        self.state["restart"] = {"name": name, "why": why}
-        self._say("check", f"{why}: {name} gets the rest of the budget")
+    def _replacement(self, run: Run, why: str) -> tuple[Candidate, str]:
+        """What answers an alert of the run; the other preset if there is none."""
+        alerts = self._alerts(run)
+        found = remedy(alerts, self._candidate(self.state["winner"]["name"]), self.probe)
+        if found is not None:
+            return found[0], f"{why}, alert {found[1]}"
+        return self._other(), f"{why}, alerts {', '.join(alerts)}" if alerts else why
+
+    def _candidate(self, name: str) -> Candidate:
+        return Candidate(name, self.state["candidates"][name])
+
+    def _other(self) -> Candidate:
+        first, contrast, *_ = self.state["candidates"]
+        return self._candidate(contrast if self.state["winner"]["name"] == first else first)
+
+    def _plan_restart(self, candidate: Candidate, why: str) -> None:
+        self.state["candidates"].setdefault(candidate.name, candidate.fields)
+        self.state["restart"] = {"name": candidate.name, "why": why}
+        self._say("check", f"{why}: {candidate.name} gets the rest of the budget")
 
     def _restart_task(self) -> Task:
         plan = self.state["restart"]
         if "config" not in plan:
-            fields = self.state["candidates"][plan["name"]]
+            candidate = self._candidate(plan["name"])
             steps = max(1, (self.budget.env_steps or 0) - self._steps_spent())
-            budget, share = Budget(env_steps=steps), 1.0
+            budget = Budget(env_steps=steps)
             if self.budget.minutes is not None:
-                steps = int(self.state["affordable"][kind_of(fields)])
-                budget, share = Budget(minutes=self._minutes_left()), 1.0
-            candidate = Candidate(plan["name"], fields)
-            config = run_config(candidate, self.state["given"], budget, share, steps)
+                budget = Budget(minutes=self._minutes_left() / (1.0 - TEST))
+                share = (budget.minutes or 0.0) / self.budget.minutes
+                steps = int(share * affords(candidate, self.state["affordable"]))
+            config = run_config(candidate, self.state["given"], budget, 1.0, steps)
             seed = self.experiment.members[0].seed + SEEDS
             self.experiment = experiments.extend(
                 self.experiment, f"{plan['name']} again", config, seed
@@ -440,7 +473,9 @@ class Solve:
         if not tested:
             raise RunError(f"no training of {self.path.name} has come to a test")
         chosen = max(tested, key=lambda run: run.best_score or -math.inf)
-        found = judged(chosen, self.probe) | {
+        ahead = self.state.get("checks", {}).get("outlook") or {}
+        more_steps = None if "restart" in self.state else ahead.get("more_steps")
+        found = judged(chosen, self.probe, self._apart(tested), more_steps) | {
             "run": chosen.id, "env_steps": self._steps_spent(), "seconds": self.spent_s
         }  # fmt: skip
         config = build_config(get_config(Run(Path(chosen.path))) | {"seed": None})
@@ -449,6 +484,20 @@ class Solve:
         for advice in found["next"]:
             self._say("next", advice)
         return found
+
+    def _apart(self, tested: Sequence[RunSummary]) -> str | None:
+        """How strongly trainings of one algorithm disagree: the seeds of the race that was won, or
+        the winner and its replacement."""
+        scores = self.state.get("race", {}).get(self.state["winner"]["name"], {}).get("scores", [])
+        seeds = {f"seed {n} of the race": score for n, score in enumerate(scores, start=1)}
+        both = {
+            name: run.best_score
+            for name, run in zip(("the first training", "its restart"), tested, strict=False)
+            if run.best_score is not None
+        }
+        if len({run.algo_id for run in tested}) > 1:
+            both = {}
+        return disagreement(seeds, self.probe) or disagreement(both, self.probe)
 
 
 # -- texts ---------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from gymnasium_solver.config.find import config_folders
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import experiment
+from gymnasium_solver.experiments.auto import story
 from gymnasium_solver.experiments.search.sweep_folder import is_sweep, sweep_ids, sweeps_root, view
 from gymnasium_solver.paths import read_regular
 from gymnasium_solver.runs import query
@@ -47,6 +48,7 @@ from gymnasium_solver.serve.questions import (
 STOPS_S = 25.0
 PUBLISH_S = 600.0
 MOST_CONFIGS = 20
+SOLVE_STEPS = 300_000  # of a solve whose budget is not given
 TRACKERS = ("csv", "tensorboard", "wandb", "trackio", "none")
 SENDING = {"wandb", "trackio"}
 ID = "id"  # file of a job: the experiment that it coordinates
@@ -224,7 +226,8 @@ def _at_group(desk: AgentDesk, name: str) -> Look:
         n_over = sum(row.status in ENDED for row in rows)
         steps = sum(row.run.env_steps for row in rows if row.run is not None)
         has_ended = not is_running and told["status"] != "running"
-        return Look(has_ended, steps, n_over, told | {"env_steps": steps, "next": "get_experiment"})
+        told |= {"env_steps": steps, "next": "get_experiment"} | _solve_told(desk, name)
+        return Look(has_ended, steps, n_over, told)
     found = view(name, desk.root)
     told = {n: found.summary()[n] for n in ("id", "status", "done", "trials", "metric", "best")}
     told["trials_done"] = told.pop("done")
@@ -311,13 +314,18 @@ def start_experiment(
     trials: Annotated[int, Whole(1, 1000)] = 20,
     max_env_steps: int = 0,
     name: str = "",
+    solve: bool = False,
 ) -> Answer:
     """Start many trainings in the background: configs over seeds, or, with search, one config
     with hyper-parameters to find, such as {"policy_lr": "log:1e-5..1e-2", "n_epochs":
-    "4,10,20"}. Returns its id, for wait_for, get_experiment and stop_training."""
-    if not 1 <= len(configs) <= (1 if search else MOST_CONFIGS):
-        most = "one for a search" if search else f"1 to {MOST_CONFIGS}"
+    "4,10,20"}, or, with solve, one untuned <env>. Returns its id, for wait_for, get_experiment
+    and stop_training."""
+    is_one = bool(search) or solve
+    if not 1 <= len(configs) <= (1 if is_one else MOST_CONFIGS):
+        most = "one" if is_one else f"1 to {MOST_CONFIGS}"
         raise BadRequest(f"{len(configs)} configs given, expected {most}")
+    if search and solve:
+        raise BadRequest("search and solve: give one of them")
     allowed.checked_ranges(search)
     fields = allowed.checked_overrides(overrides, desk.root)
     if max_env_steps:
@@ -330,6 +338,8 @@ def start_experiment(
         raise RunError(f"{made} exists already; choose another name")
     words = trainings.many_words(desk.root, targets, made, seeds, search or None, trials)
     n_each = seeds
+    if solve:
+        return _start_solve(desk, targets[0], made, fields)
     if search and desk.settings.total_env_steps is not None:
         flags = trainings.as_flags(allowed.yaml_texts(fields))
         n_each = int(allowed.output_of(*words, *flags, "--dry-run", "--json")["trainings"])
@@ -344,6 +354,32 @@ def start_experiment(
     id_ = allowed.appeared(job, lambda: _made(folder, made))
     (job_folder / ID).write_text(id_)
     return {"id": id_, "status": "running", "notes": notes} | desk.left()
+
+
+def _start_solve(desk: AgentDesk, env_id: str, name: str, fields: Fields) -> Answer:
+    fields, notes, cost = desk.within_budget(fields, SOLVE_STEPS)
+    fields = dict(fields)
+    steps = str(fields.pop("max_env_steps", SOLVE_STEPS))
+    words = trainings.solve_words(desk.root, env_id, name, steps)
+    words += trainings.as_flags(allowed.yaml_texts(fields))
+    folder = desk.root / experiment.FOLDER
+    with desk.slots(2, name) as (n, job_folder):
+        limit_s = desk.time_limit(n)
+        job = local.start(desk.argv(limit_s, *words, "--jobs", str(n), "--quiet"), job_folder)
+        taken = Cost(cost.env_steps, n * limit_s)
+        desk.ledger.add(job_folder, lambda: _runs_of(desk, folder, name), taken)
+    id_ = allowed.appeared(job, lambda: _made(folder, name))
+    (job_folder / ID).write_text(id_)
+    return {"id": id_, "status": "running", "notes": notes} | desk.left()
+
+
+def _solve_told(desk: AgentDesk, name: str) -> Answer:
+    """What a solve has decided so far; nothing for other experiments."""
+    found = story(desk.root / experiment.FOLDER / name)
+    if found is None:
+        return {}
+    lines = [f"{stage}: {text}" for stage, text in found["lines"] or []]
+    return {"solve": {"lines": lines, "verdict": found["verdict"]}}
 
 
 def _runs_of(desk: AgentDesk, folder: Path, name: str) -> list[RunSummary]:
@@ -387,7 +423,7 @@ def get_experiment(desk: AgentDesk, id: str = "", limit: Limit = 20) -> Answer:
     ]
     scored = [row.run.id for row in members if row.run and (row.run.test or row.run.best)]
     compared = comparison(desk, [Run(desk.root / id_) for id_ in scored]) if scored else {}
-    return told | {"running": is_running, "runs": runs} | compared
+    return told | {"running": is_running, "runs": runs} | compared | _solve_told(desk, name)
 
 
 def _members(desk: AgentDesk, name: str) -> tuple[list[experiment.Row], Answer]:

@@ -17,6 +17,7 @@ from gymnasium_solver.backends import local
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments import experiment as folders
+from gymnasium_solver.experiments.auto import is_solve, story
 from gymnasium_solver.experiments.experiment import Experiment, Row
 from gymnasium_solver.experiments.groups import experiment_groups
 from gymnasium_solver.paths import is_own_file
@@ -100,7 +101,16 @@ def one_experiment(web: Web, experiment: OneExperiment) -> Answer:
         "rows": [_row(row) for row in rows],
         "comparison": web.compared(groups) if groups else None,
         "reports": [name for name in REPORTS if (found.path / name).is_file()],
+        "solve": _solve(found),
     }
+
+
+def _solve(found: Experiment) -> Answer | None:
+    """Of an environment without a config: what was measured, chosen, raced, checked and judged."""
+    told = story(found.path)
+    if told is not None:
+        told["lines"] = [[stage, printable(str(text))] for stage, text in told["lines"] or []]
+    return told
 
 
 def _row(row: Row) -> Answer:
@@ -123,7 +133,8 @@ def resume_experiment(web: Web, experiment: OneExperiment, trust: bool = False) 
     if is_locked(web.root / folders.FOLDER / experiment):
         raise BadRequest(f"{experiment} is running")
     _open(web, experiment).check_trust(trust)
-    words = ["train", "--resume", experiment, "--runs-dir", str(web.root.absolute())]
+    verb = "solve" if is_solve(web.root / folders.FOLDER / experiment) else "train"
+    words = [verb, "--resume", experiment, "--runs-dir", str(web.root.absolute())]
     words += ["--trust"] if trust else []
     return {"job": begin_job(web, "experiment", *words)}
 

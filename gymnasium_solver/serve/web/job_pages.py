@@ -67,10 +67,13 @@ def start(
     trials: Annotated[int, Whole(1, 10_000)] = 20,
     at_once: Annotated[int, Whole(1, 64)] = 1,
     trust: bool = False,
+    solve: bool = False,
+    budget: str = "",
 ) -> Answer:
     """Start a run; with several `seeds` an experiment; with `search`, fields to ranges ("": the
-    field's own), a sweep. `at_once`: trainings of these at the same time."""
-    if seeds == 1 and search is None:
+    field's own), a sweep. `at_once`: trainings of these at the same time. `solve`: measure an
+    environment, choose and train within a `budget`, which is a time or env steps."""
+    if seeds == 1 and search is None and not solve:
         job = web.begin(lambda: trainings.start(web.root, config, name, fields, trust=trust))
         return {"job": as_json(web, job), "run": job.folder.name}
     kind, place = ("experiment", FOLDER) if search is None else ("sweep", SWEEPS)
@@ -79,6 +82,8 @@ def start(
         raise BadRequest(f"the {kind} {made} exists already; choose another name, or resume it")
     target = trainings.config_named(config, web.root)
     words = trainings.many_words(web.root, [target], made, seeds, search, trials)
+    if solve:
+        words = trainings.solve_words(web.root, target, made, budget)
     words += ["--jobs", str(at_once), *trainings.as_flags(fields)]
     words += trainings.trust_flags(target, trust)
     return {"job": begin_job(web, kind, *words), kind: made}

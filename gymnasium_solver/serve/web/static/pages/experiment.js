@@ -30,10 +30,24 @@ export default function ExperimentPage({ params }) {
       ${found.reports.includes("report.html") && html`<a class="button" href=${apiUrl(`${address}/report.html`)} target="_blank" rel="noopener">Report</a>`}</div>
       <p class="quiet">${count(found.groups.length)} ${found.groups.length === 1 ? "config" : "configs"} · ${count(found.n_runs)} runs · ${found.n_solved} solved · started ${ago(found.created_at)}</p>
       <${Bar} share=${found.progress} text=${found.counts} />${found.command && html`<pre class="scroll command" tabindex="0">${found.command}</pre>`}</header>
+    ${found.solve && html`<${Solve} solve=${found.solve} />`}
     <${Grid} found=${found} />
     ${found.comparison && html`<${Scores} found=${found} />`}
     <${Problems} found=${found} />
     <${Every} found=${found} /></section>`;
+}
+
+const GOOD = ["solved", "learnt"];
+
+/** Of an environment without a config: what was measured and decided, in order, and the verdict. */
+function Solve({ solve }) {
+  const { verdict, race, winner, restart } = solve;
+  const facts = Object.entries(solve.probe ?? {}).filter(([name, fact]) => fact !== null && !["env_id", "problems"].includes(name));
+  return html`<section class="panel block solve"><header><h2>Solve</h2><span class="quiet">${solve.env_id}</span><span class="grow"></span>${verdict && html`<span class=${`status ${GOOD.includes(verdict.kind) ? "good" : "warn"}`}>${verdict.kind}</span>`}</header><div class="body">
+    <div class="scroll" tabindex="0"><table class="list decisions"><tbody>${(solve.lines ?? []).map(([stage, text], i) => html`<tr key=${i}><th scope="row">${stage}</th><td>${text}</td></tr>`)}</tbody></table></div>
+    ${race && html`<div class="scroll" tabindex="0"><table class="scores"><caption class="quiet">Race: mean return in the last fifth</caption><thead><tr><th>preset</th><th class="num">by seed</th><th class="num">time</th><th></th></tr></thead><tbody>${Object.entries(race).map(([name, one]) => html`<tr key=${name}><td>${name}</td><td class="num">${one.scores.map((score) => value(score)).join(", ")}</td><td class="num">${seconds(one.wall_s)}</td><td>${winner?.name === name ? "goes on" : restart?.name === name ? "restarted with" : ""}</td></tr>`)}</tbody></table></div>`}
+    <details><summary>What was measured</summary><table class="list"><tbody>${facts.map(([name, fact]) => html`<tr key=${name}><th scope="row">${name.replaceAll("_", " ")}</th><td>${typeof fact === "number" ? value(fact) : String(fact)}</td></tr>`)}</tbody></table></details>
+    ${verdict && html`<p><a class="button" href=${href(`runs/${encodeURIComponent(verdict.run)}`)}>The run that was judged</a></p>`}</div></section>`;
 }
 
 const bySeed = (rows) => [...new Set(rows.map((row) => row.seed))].sort((a, b) => a - b);

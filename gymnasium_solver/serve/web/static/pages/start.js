@@ -3,6 +3,7 @@
 import { html, useEffect, useState } from "../vendor/ui.js";
 import { canWrite, get, post } from "../lib/api.js";
 import { JobConsole } from "../lib/job.js";
+import { followJobs } from "../lib/jobs.js";
 import { attempt } from "../lib/parts.js";
 import { go, href, setQuery } from "../lib/router.js";
 import { Form } from "./start-form.js";
@@ -24,9 +25,10 @@ function Picker({ query }) {
   const suites = bySuite(found);
   const own = text.trim();
   const n = [...suites.values()].reduce((sum, cards) => sum + cards.length, 0);
+  const solve = (env) => attempt(async () => { const made = await post("start", { config: env, solve: true }); followJobs(); go(`experiments/${encodeURIComponent(made.experiment)}`); });
   const submit = (event) => { event.preventDefault(); if (found.length) go("start", { config: found[0].name }); else if (own) go("start", { config: own }); };
   return html`<section><h1>Start a training</h1><form class="row toolbar" onSubmit=${submit}><div class="search"><input type="search" autofocus value=${text} aria-label="Search the configs" placeholder="Search the configs, or type the id of any environment" onInput=${(e) => setQuery({ q: e.target.value })} /></div><span class="quiet" role="status">${configs ? `${n} environments, ${found.length} configs` : "Loading…"}</span></form>
-    ${configs && found.length === 0 && own && html`<section class="empty"><p>No config of this name.</p><button class="primary" onClick=${() => go("start", { config: own })}>Try ${own} with fields chosen by its spaces</button></section>`}
+    ${configs && found.length === 0 && own && html`<section class="empty"><p>No config of this name.</p><div class="row"><button class="primary" onClick=${() => solve(own)}>Solve ${own}: measure it, choose, train</button><button onClick=${() => go("start", { config: own })}>Set fields of PPO</button></div></section>`}
     ${[...suites].map(([suite, cards]) => html`<section key=${suite} class="suite"><h2>${suite || "your own"}</h2><ul class="configs">${cards.map((card) => html`<li key=${card.env} class="config-card"><b>${card.env}</b><p class="quiet">${card.description}</p>
       <div class="chips">${card.configs.map((c) => html`<a key=${c.name} class="algo-chip" href=${href("start", { config: c.name })} aria-label=${c.name} title=${c.description}>${c.variant}</a>`)}</div></li>`)}</ul></section>`)}</section>`;
 }

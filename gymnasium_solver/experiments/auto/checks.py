@@ -1,0 +1,151 @@
+"""What is decided about a training on its way: what replaces it, and whether more steps would pay.
+
+    remedy(["entropy_collapse"], candidate, probe)       # candidate with three times the bonus
+    outlook([(10_000, 20.0), (20_000, 31.0), ...], threshold=475)
+
+A remedy answers an alert of the run (docs/alerts.md): the same preset with one change, or another.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gymnasium_solver.envs.probe import Probe
+from gymnasium_solver.registry import config_class
+from gymnasium_solver.training.choose import COUNTED, CURIOUS, Candidate, candidate, ppo_for
+
+MORE_ENTROPY, LEAST_ENTROPY = 3.0, 0.003
+LOWER_LR = 3.0
+FAR_GAMMA = 0.995
+N_STEP = 3
+MEASURED = ("gamma", "max_episode_steps")  # kept by whatever replaces a preset
+FEWEST_POINTS = 5
+CLEARLY = 2.0  # standard errors
+
+
+# -- by cause -------------------------------------------------------------------------------------
+
+
+def remedy(alerts: Iterable[str], now: Candidate, p: Probe) -> tuple[Candidate, str] | None:
+    """What replaces a training with these alerts, and the alert that it answers; None if none of
+    them has an answer that was not tried."""
+    active = set(alerts)
+    for name, answer in REMEDIES.items():
+        found = answer(now, p) if name in active else None
+        if found is not None and found.fields != now.fields:
+            return found, name
+    return None
+
+
+def _explores(now: Candidate, p: Probe) -> Candidate | None:
+    """Nothing is ever met: counts of states, or noise that lasts."""
+    if p.moves != "box":
+        bonus, name = (CURIOUS, "rnd") if p.sees == "image" else (COUNTED, "count")
+        if _has(now, "intrinsic"):
+            return _with(now, name, intrinsic=dict(bonus))
+        return _preset(now, p, ppo_for(p), name)
+    if now.fields["algo_id"] == "sac":
+        return _preset(now, p, "sac_sphere")
+    return _with(now, "sde", sde=True) if _has(now, "sde") else None
+
+
+def _is_calmer(now: Candidate, p: Probe) -> Candidate | None:
+    """Values or the entropy bonus run away: weights on a sphere, and a lower learning rate."""
+    if now.fields["algo_id"] == "sac" and p.moves == "box":
+        now = _preset(now, p, "sac_sphere")
+    lr = now.fields.get("policy_lr")
+    return _with(now, "low_lr", policy_lr=lr / LOWER_LR) if isinstance(lr, int | float) else None
+
+
+def _has_more_entropy(now: Candidate, p: Probe) -> Candidate | None:
+    bonus = now.fields.get("ent_coef")
+    if not isinstance(bonus, int | float):
+        return None
+    return _with(now, "entropy", ent_coef=max(MORE_ENTROPY * bonus, LEAST_ENTROPY))
+
+
+def _looks_far(now: Candidate, p: Probe) -> Candidate | None:
+    return _with(now, "far", gamma=FAR_GAMMA)
+
+
+def _spreads_rewards(now: Candidate, p: Probe) -> Candidate | None:
+    """No end is ever reached: a reward reaches more steps at once."""
+    if _has(now, "n_step") and now.fields.get("n_step", 1) < N_STEP:
+        return _with(now, "n_step", n_step=N_STEP)
+    return _explores(now, p)
+
+
+def _remembers(now: Candidate, p: Probe) -> Candidate | None:
+    return _preset(now, p, ppo_for(p), "gru")
+
+
+REMEDIES: dict[str, Callable[[Candidate, Probe], Candidate | None]] = {
+    "constant_return": _explores,
+    "batch_norm_sparse": _explores,
+    "no_signal": _explores,
+    "q_diverging": _is_calmer,
+    "alpha_high": _is_calmer,
+    "memory_needed": _remembers,
+    "entropy_collapse": _has_more_entropy,
+    "short_horizon": _looks_far,
+    "all_truncated": _spreads_rewards,
+}
+"""By alert, the more certain causes first."""
+
+
+def _has(now: Candidate, name: str) -> bool:
+    return name in config_class(now.fields["algo_id"]).model_fields
+
+
+def _with(now: Candidate, name: str, **changes: Any) -> Candidate:
+    return Candidate(f"{now.name}+{name}", now.fields | changes)
+
+
+def _preset(now: Candidate, p: Probe, *parts: str) -> Candidate:
+    kept = {name: now.fields[name] for name in MEASURED if name in now.fields}
+    return candidate(parts, kept, p)
+
+
+# -- more steps -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """How evaluations rise in the second half of a training."""
+
+    slope: float
+    """Of the score, per env step."""
+    stderr: float
+    more_steps: int | None
+    """Further env steps that are worth it; None if it does not rise clearly."""
+    text: str
+
+
+def outlook(points: Sequence[tuple[int, float]], threshold: float | None = None) -> Outlook | None:
+    """A straight line through the evaluations (env steps, score) of the second half; None if they
+    are too few or the threshold is reached."""
+    late = [(s, v) for s, v in points if s >= 0.5 * points[-1][0]] if points else []
+    if len(late) < FEWEST_POINTS or (threshold is not None and late[-1][1] >= threshold):
+        return None
+    steps, scores = np.array(late, np.float64).T
+    apart = steps - steps.mean()
+    slope = float(apart @ scores / (apart @ apart))
+    left = scores - scores.mean() - slope * apart
+    stderr = math.sqrt(float(left @ left) / (len(late) - 2) / float(apart @ apart))
+    rise = f"{1e5 * slope:,.3g} ± {1e5 * CLEARLY * stderr:,.2g} per 100,000 steps"
+    if slope <= CLEARLY * stderr:
+        return Outlook(slope, stderr, None, f"no clear rise any more ({rise})")
+    now = float(scores.mean() + slope * apart[-1])
+    if threshold is not None and now < threshold:
+        more = math.ceil((threshold - now) / slope)
+        soonest = math.ceil((threshold - now) / (slope + CLEARLY * stderr))
+        text = f"still rising by {rise}: about {more:,} more steps (at least {soonest:,}) to"
+        return Outlook(slope, stderr, more, f"{text} {threshold:g}")
+    more = int(steps[-1]) // 2
+    gain = f"{slope * more:,.3g} ± {CLEARLY * stderr * more:,.2g}"
+    return Outlook(
+        slope, stderr, more, f"still rising by {rise}: {more:,} more steps may add {gain}"
+    )
