@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.envs.engines.c import engine
+from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import EnvError, MissingError, UnknownEnvError
 from gymnasium_solver.fast.native import build
@@ -110,6 +111,17 @@ def test_a_headers_change_is_seen(tmp_path: Path) -> None:
         env = made(text.replace("*reward = action", "*reward = PAYS"), tmp_path)
         env.reset(0)
         assert env.step(np.zeros(2, np.int64)).reward[0] == pays
+
+
+def test_a_changed_file_is_not_resumed(tmp_path: Path) -> None:
+    env = JournaledEnv(made(SMALL, tmp_path))
+    env.reset(1)
+    state = env.state()
+    assert len(state["actions"]) == 0  # the states themselves are saved
+    assert np.array_equal(JournaledEnv(made(SMALL, tmp_path)).restore(state), state["obs"])
+    other = JournaledEnv(made(SMALL.replace("= action", "= 2 * action"), tmp_path))
+    with pytest.raises(EnvError, match="is not the file that was saved with the run"):
+        other.restore(state)
 
 
 # -- what is wrong --------------------------------------------------------------------------------

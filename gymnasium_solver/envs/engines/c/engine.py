@@ -9,6 +9,7 @@ restored as it is, without a journal of actions.
 """
 
 import ctypes
+import hashlib
 import re
 from ctypes import c_char_p, c_double, c_int64, c_void_p
 from pathlib import Path
@@ -86,6 +87,10 @@ class Program(NamedTuple):
     facts: Facts
     observation: Space
     action: Space
+
+
+STATE = ("state", "rng", "length", "done")
+"""The arrays of `Copies` from which they continue exactly."""
 
 
 class Copies:
@@ -167,6 +172,8 @@ class CEngine(Engine):
         spec = EnvSpec(env_id, "c", "written in C", limit, solved, "c")
         super().__init__(request.n_envs, program.observation, program.action, spec)
         self._copies = Copies(program, request.n_envs, limit)
+        text = _file_of(env_id).read_bytes()
+        self._source = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
 
     def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
         self._copies.reset(seed)
@@ -204,19 +211,20 @@ class CEngine(Engine):
         return found
 
     def saved(self) -> dict[str, np.ndarray]:
-        copies = self._copies
-        return {name: getattr(copies, name).copy() for name in ("state", "rng", "length", "done")}
+        arrays = {name: getattr(self._copies, name).copy() for name in STATE}
+        return {**arrays, "source": self._source}
 
     def _restored(self, saved: dict[str, np.ndarray]) -> tuple[np.ndarray, Info]:
-        for name, own in self.saved().items():
-            found = saved[name]
+        if not np.array_equal(saved.get("source", ()), self._source):
+            raise EnvError(f"{self.spec.env_id} is not the file that was saved with the run.")
+        for name in STATE:
+            own, found = getattr(self._copies, name), saved[name]
             if found.shape != own.shape or found.dtype != own.dtype:
                 raise EnvError(
                     f"{self.spec.env_id}: its saved {name} is {found.dtype} {list(found.shape)}, "
-                    f"expected {own.dtype} {list(own.shape)}. Was the C file changed?"
+                    f"expected {own.dtype} {list(own.shape)}."
                 )
-        for name, found in saved.items():
-            getattr(self._copies, name)[...] = found
+            own[...] = found
         self._copies.observe()
         return self._seen()
 
