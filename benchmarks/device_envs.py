@@ -213,31 +213,63 @@ def commands(args: argparse.Namespace) -> list[tuple[str, int, list[str]]]:
     return found
 
 
-def markdown(result: dict[str, Any]) -> str:
-    from gymnasium_solver.bench.harness import describe, table
+def rates_table(result: dict[str, Any]) -> str:
+    """Env steps a second of each way, and their share of the JAX program's."""
+    from gymnasium_solver.bench.harness import table
 
-    rates = {
-        (row["way"], row["n_envs"]): row["steps_per_s"]
-        for row in result["rows"]
-        if "steps_per_s" in row
-    }
+    found = [row for row in result["rows"] if "steps_per_s" in row]
+    peers = {row["n_envs"]: row["steps_per_s"] for row in found if row["way"] == "jax"}
     rows = []
-    for row in result["rows"]:
-        peer = rates.get(("jax", row["n_envs"]))
-        if "steps_per_s" not in row:
-            continue
+    for row in found:
+        peer = peers.get(row["n_envs"])
         ratio = f"{row['steps_per_s'] / peer:.2f}" if peer else "-"
         speed = f"{row['steps_per_s'] / 1e6:.2f}M"
         rows.append((f"{row['n_envs']:,}", row["way"], speed, ratio, f"{row['setup_s']:.1f}"))
-    head = ("environments", "", "steps/s", "of JAX", "set-up, s")
-    others = [
-        f"- {row['way']}: "
-        + ", ".join(f"{k} {v}" for k, v in row.items() if k not in ("way", "top"))
+    return table(("environments", "", "steps/s", "of JAX", "set-up, s"), rows)
+
+
+def parts_table(result: dict[str, Any]) -> str:
+    """Milliseconds of one rollout and one update: of graphs, the host, the kernels."""
+    from gymnasium_solver.bench.harness import table
+
+    rows = [
+        (
+            f"{row['n_envs']:,}",
+            name,
+            *(f"{row[f'{name}_{key}']:.2f}" for key in ("ms", "host_ms", "kernels_ms")),
+            f"{row[f'{name}_kernels']:,}",
+        )
         for row in result["rows"]
-        if "steps_per_s" not in row
+        if row["way"] == "parts" and "rollout_kernels" in row
+        for name in ("rollout", "update")
     ]
-    title = "# CartPole on the GPU"
-    return "\n\n".join([title, describe(result), table(head, rows), "\n".join(others)])
+    head = ("environments", "part", "ms", "of the host", "of its kernels", "kernels")
+    return table(head, rows) if rows else ""
+
+
+def solve_table(result: dict[str, Any]) -> str:
+    from gymnasium_solver.bench.harness import table
+
+    rows = [
+        (row["way"].removeprefix("solve, "), f"{row['solve_s']:.1f}", f"{row['env_steps']:,}")
+        for row in result["rows"]
+        if row["way"].startswith("solve") and row.get("solve_s")
+    ]
+    return table(("CartPole solved by", "s", "env steps"), rows) if rows else ""
+
+
+def markdown(result: dict[str, Any]) -> str:
+    from gymnasium_solver.bench.harness import describe
+
+    notes = "\n".join(f"- {note}" for note in result.get("notes", []))
+    failed = [
+        f"- {row['way']}, {row['n_envs']:,} environments: {row['error']}"
+        for row in result["rows"]
+        if "error" in row
+    ]
+    tables = [make(result) for make in (rates_table, parts_table, solve_table)]
+    head = describe(result) + (f"\n{notes}" if notes else "")
+    return "\n\n".join(filter(None, ["# CartPole on the GPU", head, *tables, "\n".join(failed)]))
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
-from benchmarks import alerts_healthy, alerts_ill, learning, rewrite, solve, verdicts
+from benchmarks import alerts_healthy, alerts_ill, device_envs, learning, rewrite, solve, verdicts
 from benchmarks.libraries import OURS
 from docs.walk import walk
 from gymnasium_solver.algos import ALGOS, algo_class
@@ -507,6 +507,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "alert_rules": alert_rules,
     "ill_runs": lambda: alerts_ill.ill_table(raw_result("alerts_ill")),
     "healthy_runs": lambda: alerts_healthy.healthy_table(raw_result("alerts_healthy")),
+    "device_rates": lambda: device_envs.rates_table(raw_result("device_envs")),
+    "device_solve": lambda: device_envs.solve_table(raw_result("device_envs")),
     "wrappers": wrappers,
     "wrapper_aliases": wrapper_aliases,
     "run_summary": lambda: field_names(RunSummary),
