@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import hp_metrics
-from gymnasium_solver.algos.policy_loss import Batch
+from gymnasium_solver.algos.policy_loss import MEASURED, Batch
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.fast.cuda_graph import Recurring
 from gymnasium_solver.nets.normalizer import DeviceRewardNormalizer
@@ -46,6 +46,23 @@ class DeviceUpdate:
         self.reward_scale: DeviceRewardNormalizer | None = None
         if learner.config.scales_reward:
             self.reward_scale = DeviceRewardNormalizer(learner.reward_normalizer, device)
+
+    @property
+    def needs_host(self) -> str | None:
+        """What about the learner needs rollouts as arrays; None: nothing."""
+        learner, cfg = self.learner, self.learner.config
+        reasons = {
+            "recurrent": cfg.recurrent is not None,
+            "sde": cfg.sde,
+            "target_kl": cfg.target_kl is not None,
+            "recompute_advantages": cfg.recompute_advantages,
+            "normalize_advantages: percentile": cfg.normalize_advantages == "percentile",
+            "normalize_values": cfg.normalize_values,
+            "its extensions": bool(learner.extensions),
+            "the action space": not learner.policy.chooses_tensors,
+            "the observation space": not learner.encoder.is_vector or learner.encoder.is_dict,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
 
     def __call__(self, rollout: DeviceRollout, hp: dict[str, float]) -> dict[Any, Any]:
         """Learn from a rollout. The metrics are one tensor, under the tuple of their names."""
@@ -131,7 +148,7 @@ class DeviceUpdate:
         stride = -(-len(batch.returns) // MEASURED_ROWS)
         some: Batch = map_tree(lambda column: column[::stride], batch)
         numbers = [x if isinstance(x, Tensor) else torch.tensor(x) for x in c.values()]
-        found = learner.measured(some, numbers)
+        found = dict(zip(MEASURED, learner.measured(some, numbers), strict=False))
         variance = batch.returns.var(correction=0)
         left = (batch.returns - batch.value).var(correction=0)
         found |= {

@@ -159,3 +159,35 @@ def adapted(factor: float, kl: float, target: float) -> float:
     elif kl < target / 2:
         factor *= LR_STEP
     return min(max(factor, 1 / LR_MOST), LR_MOST)
+
+
+MEASURED = (
+    "opt/loss/total", "opt/loss/policy", "opt/loss/value", "opt/policy/entropy",
+    "opt/ppo/approx_kl", "opt/ppo/kl", "opt/ppo/clip_fraction", "opt/ppo/clip_fraction_vf",
+)  # fmt: skip
+
+
+class ClippedTerms(NamedTuple):
+    """Of a loss with a clipped ratio."""
+
+    total: Tensor
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    log_ratio: Tensor  # [B]
+    values: Tensor  # [B]
+
+
+def measured(after: ClippedTerms, batch: Batch, c: Mapping[str, Tensor]) -> list[Tensor]:
+    """The metrics of `MEASURED`; the last one only if the change of values is clipped."""
+    moved = (after.log_ratio.exp() - 1).abs() > c["clip_range"]
+    found = [
+        after.total, after.policy, after.value, after.entropy,
+        approx_kl(after.log_ratio, batch),
+        -mean_over(after.log_ratio, batch),
+        mean_over(moved.float(), batch),
+    ]  # fmt: skip
+    if "clip_range_vf" in c:
+        change = (after.values - flat(batch.value, batch)).abs()
+        found.append(mean_over((change > c["clip_range_vf"]).float(), batch))
+    return found

@@ -12,7 +12,7 @@ shuffled minibatches. Differences from common implementations:
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +33,9 @@ from gymnasium_solver.algos.on_policy import (
     prepare,
 )
 from gymnasium_solver.algos.policy_loss import (
+    MEASURED,
     Batch,
+    ClippedTerms,
     Evaluated,
     adapted,
     approx_kl,
@@ -41,6 +43,7 @@ from gymnasium_solver.algos.policy_loss import (
     evaluate_actions,
     flat,
     mean_over,
+    measured,
     scaled_losses,
 )
 from gymnasium_solver.data.device_rollout import DeviceRollout
@@ -51,19 +54,6 @@ from gymnasium_solver.nets.actor_critic import ActorCritic
 
 IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
 NUMBERS = ("clip_range", "vf_coef", "ent_coef", "clip_range_vf")
-MEASURED = (
-    "opt/loss/total", "opt/loss/policy", "opt/loss/value", "opt/policy/entropy",
-    "opt/ppo/approx_kl", "opt/ppo/kl", "opt/ppo/clip_fraction", "opt/ppo/clip_fraction_vf",
-)  # fmt: skip
-
-
-class LossTerms(NamedTuple):
-    total: Tensor
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-    log_ratio: Tensor  # [B]
-    values: Tensor  # [B]
 
 
 def ppo_loss(
@@ -73,7 +63,7 @@ def ppo_loss(
     c: Mapping[str, Tensor],
     *,
     dual_clip: float | None = None,
-) -> LossTerms:
+) -> ClippedTerms:
     """From what the network says about the batch. A number that `c` lacks drops its term: the
     entropy bonus, the clipping of values."""
     log_prob, entropy, outputs = evaluated
@@ -100,7 +90,7 @@ def ppo_loss(
     total = policy_loss + c["vf_coef"] * value_loss
     if "ent_coef" in c:
         total = total - c["ent_coef"] * entropy_mean
-    return LossTerms(total, policy_loss, value_loss, entropy_mean, log_ratio, value)
+    return ClippedTerms(total, policy_loss, value_loss, entropy_mean, log_ratio, value)
 
 
 class PPO(Learner):
@@ -120,13 +110,13 @@ class PPO(Learner):
             n for n in NUMBERS if n in self.schedules and (n != "ent_coef" or has_bonus)
         ]
         self.measure = self.add_forward(
-            "measure", self._measured, wanted=is_short, n_numbers=len(self.numbers), is_metric=True
+            "measure", self.measured, wanted=is_short, n_numbers=len(self.numbers), is_metric=True
         )
         self.advantage_scale = AdvantageScale(cfg.normalize_advantages)
         self.lr_factor = 1.0  # of adaptive_kl
         self.device_update = DeviceUpdate(self)
 
-    def _terms(self, batch: Batch, c: Mapping[str, Tensor]) -> LossTerms:
+    def _terms(self, batch: Batch, c: Mapping[str, Tensor]) -> ClippedTerms:
         evaluated = evaluate_actions(self.net, self.actions, batch)
         return ppo_loss(self.net, evaluated, batch, c, dual_clip=self.config.dual_clip)
 
@@ -139,19 +129,7 @@ class PPO(Learner):
 
     @property
     def needs_host(self) -> str | None:
-        cfg = self.config
-        reasons = {
-            "recurrent": cfg.recurrent is not None,
-            "sde": cfg.sde,
-            "target_kl": cfg.target_kl is not None,
-            "recompute_advantages": cfg.recompute_advantages,
-            "normalize_advantages: percentile": cfg.normalize_advantages == "percentile",
-            "normalize_values": cfg.normalize_values,
-            "its extensions": bool(self.extensions),
-            "the action space": not self.policy.chooses_tensors,
-            "the observation space": not self.encoder.is_vector or self.encoder.is_dict,
-        }
-        return next((reason for reason, holds in reasons.items() if holds), None)
+        return self.device_update.needs_host
 
     def update(
         self, rollout: Rollout | DeviceRollout, env_steps: int, total_steps: int
@@ -247,28 +225,9 @@ class PPO(Learner):
         found = self.measure.on((batch,), list(numbers.values()))
         return dict(zip(MEASURED, found, strict=False))
 
-    def measured(self, batch: Batch, numbers: Sequence[Tensor]) -> dict[str, Tensor]:
-        """The same by name, in torch."""
-        return dict(zip(MEASURED, self._measured(batch, numbers), strict=False))
-
-    def _measured(self, batch: Batch, numbers: Sequence[Tensor]) -> list[Tensor]:
-        """The metrics of `MEASURED`; the last one only if the change of values is clipped."""
+    def measured(self, batch: Batch, numbers: Sequence[Tensor]) -> list[Tensor]:
         c = dict(zip(self.numbers, numbers, strict=True))
-        after = self._terms(batch, c)
-        moved = (after.log_ratio.exp() - 1).abs() > c["clip_range"]
-        found = [
-            after.total,
-            after.policy,
-            after.value,
-            after.entropy,
-            approx_kl(after.log_ratio, batch),
-            -mean_over(after.log_ratio, batch),
-            mean_over(moved.float(), batch),
-        ]
-        if "clip_range_vf" in c:
-            change = (after.values - flat(batch.value, batch)).abs()
-            found.append(mean_over((change > c["clip_range_vf"]).float(), batch))
-        return found
+        return measured(self._terms(batch, c), batch, c)
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         self.device_update.pull()
