@@ -46,7 +46,7 @@ PAGES = {
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 }
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-FILE = re.compile(r"# ([\w./-]+\.(?:yaml|py))\n")
+FILE = re.compile(r"(?:#|/\*) ([\w./-]+\.(?:yaml|py|c))(?: \*/)?\n")
 INLINE = re.compile(r"`(gsolve [^`]+)`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILL = {"env": "CartPole-v1", "lr": "0.001"}
@@ -82,7 +82,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working folder with the files that the pages show."""
     modules = []
     for text in PAGES.values():
-        for content in (*blocks(text, "yaml"), *blocks(text, "python")):
+        for content in (one for kind in ("yaml", "python", "c") for one in blocks(text, kind)):
             if match := FILE.match(content):
                 path = tmp_path / match[1]
                 path.parent.mkdir(exist_ok=True)
