@@ -85,8 +85,9 @@ class DreamerV3(ReplayLearner):
             "actor": Part(self.net.actor),
             "critic": Part(self.net.critic, tau=cfg.tau),
         }
-        # On a CPU a recording of this many steps takes longer than it saves.
-        self.descent = self.add_descent("all", self.loss, parts, record=self.device.type != "cpu")
+        # Thousands of operations: recording them for a CPU takes longer than it saves.
+        is_recorded = self.device.type != "cpu"
+        self.descent = self.add_descent("all", self.loss, parts, record=is_recorded, fuse=False)
         self.slow = self.descent.target
         self.loss_weights = LossWeights(
             cfg.dyn_coef, cfg.rep_coef, cfg.replay_critic_coef, cfg.free_nats, cfg.td_lambda

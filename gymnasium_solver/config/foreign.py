@@ -56,7 +56,9 @@ NAMES: dict[str, str] = {
     "learning_starts": "start_steps start_timesteps warmup_steps "
     "num_steps_sampled_before_learning_starts",
     "train_freq": "train_frequency update_every",
-    "updates_per_step": "gradient_steps update_per_step utd_ratio",
+    "updates_per_step": "gradient_steps update_per_step utd_ratio train_ratio",
+    "sequence_length": "batch_length",
+    "imagination_steps": "imag_length",
     "tau": "polyak target_network_tau",
     "target_update_freq": "target_update_interval target_network_frequency "
     "target_network_update_freq",
@@ -99,6 +101,7 @@ NOTES = {
     **dict.fromkeys(("train_batch_size", "train_batch_size_per_learner"), _ROLLOUT),
     **dict.fromkeys(("evaluation_interval", "save_freq"), _EPOCHS),
     "gradient_steps": _UPDATES,
+    "train_ratio": "updates_per_step is train_ratio / (batch_size * sequence_length).",
     "autotune": "ent_coef: auto learns it; a number keeps it fixed.",
     "alpha": "ent_coef: auto_0.2 learns it from 0.2; a number keeps it fixed.",
     "clip_vloss": "clip_range_vf is the range itself, in units of the return; null: no clipping.",

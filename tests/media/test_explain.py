@@ -234,12 +234,19 @@ def test_explain_a_vector_agent_shows_frames_and_named_components(
     assert "no convolution layers" in refused(shared_run, capsys, "--layer", "1")
 
 
+WORLD_MODELS: dict[str, dict[str, Any]] = {
+    "tdmpc2": {"mlp_dim": 8, "enc_dim": 8, "latent_dim": 8, "n_critics": 2, "n_samples": 16}
+    | {"n_elites": 4, "n_policy_samples": 2, "plan_iterations": 2},
+    "dreamerv3": {"deter_dim": 8, "hidden_dim": 4, "n_latents": 2, "n_classes": 2, "units": 8},
+}
+
+
+@pytest.mark.parametrize("algo_id", WORLD_MODELS)
 @pytest.mark.parametrize("greedy", [True, False])
-def test_explaining_a_planner_changes_nothing_that_it_does(greedy: bool) -> None:
-    """It draws numbers for greedy actions too, which must not be those of the episode."""
-    small = {"mlp_dim": 8, "enc_dim": 8, "latent_dim": 8, "n_critics": 2, "n_samples": 16}
-    small |= {"n_elites": 4, "n_policy_samples": 2, "plan_iterations": 2}
-    fields: dict[str, Any] = {"env_id": "x", "algo_id": "tdmpc2", "compile": False, **small}
+def test_explaining_a_world_model_changes_nothing_that_it_does(algo_id: str, greedy: bool) -> None:
+    """A planner draws numbers for greedy actions too, which must not be those of the episode."""
+    small = WORLD_MODELS[algo_id]
+    fields: dict[str, Any] = {"env_id": "x", "algo_id": algo_id, "compile": False, **small}
     agent = build_agent(build_config({**fields, "seed": 1}), VECTOR, BOX)
     taken = []
     for explains in (False, True):

@@ -258,7 +258,8 @@ def test_a_loss_under_other_parameters_is_that_of_a_network_which_has_them(
                 p.copy_(original[key])
 
 
-@pytest.mark.parametrize("case", CASES)
+# DreamerV3's scan has a gradient of its own, which vmap does not take.
+@pytest.mark.parametrize("case", [case for case in CASES if case != "dreamerv3"])
 def test_a_loss_mapped_over_stacked_parameters(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several members of a population in one pass."""
     agent, given = losses(case, monkeypatch)
