@@ -79,6 +79,7 @@ def started(args: Args) -> "Solve":
     """Measure the environment, choose, and write the folder."""
     from gymnasium_solver.algos import algo_ids
     from gymnasium_solver.experiments.auto.solve import create
+    from gymnasium_solver.runs.machine import process_age_s
 
     env_id = target_of(args)
     if env_id is None:
@@ -109,6 +110,7 @@ def started(args: Args) -> "Solve":
         seed=seed,
         name=args.name,
         command=args.command,
+        spent_s=process_age_s(),  # the imports count
     )
 
 

@@ -18,6 +18,7 @@ import platform
 import secrets
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -96,6 +97,13 @@ def git_state(directory: Path) -> tuple[dict[str, Any] | None, bytes]:
         state |= {"dirty": True if diff else None, "diff": "not saved: too large or too slow"}
         diff = b""
     return state, diff
+
+
+def process_age_s() -> float:
+    """Seconds since this process was started."""
+    import psutil
+
+    return max(0.0, time.time() - psutil.Process().create_time())
 
 
 def process_start(pid: int) -> float | None:

@@ -35,8 +35,8 @@ GRU = {"recurrent": "gru", "recurrent_dim": 64}
 COUNTED = {"kind": "count", "coef": 0.1}
 CURIOUS = {"kind": "rnd", "coef": 0.1}
 ON_POLICY = ("ppo", "a2c", "pqn")
-STEPS = {"on": 300_000, "off": 100_000}  # of a training whose budget is not given; updates of
-IMAGE_STEPS = 1_000_000  # replay presets take longer than steps
+STEPS = {"on": 300_000, "off": 100_000}  # of a training whose budget is not given
+BOX_STEPS, IMAGE_STEPS = 30_000, 1_000_000  # of SAC and TD3, which update at every step; of images
 EVALUATIONS = 20
 EPSILON_SHARE = 0.03  # of the steps, in which epsilon falls
 LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
@@ -133,7 +133,10 @@ def _knows(candidate: Candidate, given: Mapping[str, Any]) -> bool:
 
 
 def _steps(candidate: Candidate, p: Probe) -> int:
-    return IMAGE_STEPS if p.sees == "image" else STEPS[kind_of(candidate.fields)]
+    kind = kind_of(candidate.fields)
+    if p.sees == "image":
+        return IMAGE_STEPS
+    return BOX_STEPS if kind == "off" and p.moves == "box" else STEPS[kind]
 
 
 _probes: dict[str, tuple[Any, Probe]] = {}

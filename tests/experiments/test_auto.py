@@ -19,7 +19,7 @@ from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments import auto, experiment
 from gymnasium_solver.experiments.auto import budget as budgets
 from gymnasium_solver.experiments.auto import solve as solving
-from gymnasium_solver.experiments.auto.budget import Budget
+from gymnasium_solver.experiments.auto.budget import Budget, affordable_steps, races
 from gymnasium_solver.experiments.auto.checks import REMEDIES, outlook, remedy
 from gymnasium_solver.experiments.auto.solve import Solve, create, load
 from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
@@ -288,6 +288,21 @@ def test_a_budget_is_one_of_two() -> None:
     for wrong in (Budget, lambda: Budget(100, 1.0)):
         with pytest.raises(ConfigError, match="one budget"):
             wrong()
+
+
+def test_what_minutes_afford_counts_steps_of_many_environments_for_on_policy() -> None:
+    slow = dataclasses.replace(DENSE, step_us=1000.0, many_step_us=40.0)
+    found = affordable_steps(slow, {}, Budget(minutes=2.0))
+    assert found["on"] == pytest.approx(120e6 / 100.0)
+    assert found["off"] == pytest.approx(120e6 / 41_000.0)
+    assert affordable_steps(slow, {}, Budget(env_steps=1000)) == {}
+
+
+@pytest.mark.parametrize(("budget", "has_race"), [
+    (Budget(minutes=2.0), False), (Budget(minutes=5.0), True), (Budget(env_steps=1), True),
+])  # fmt: skip
+def test_a_race_needs_time(budget: Budget, has_race: bool) -> None:
+    assert races(DENSE, 100_000, budget) is has_race
 
 
 # -- the whole way --------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from gymnasium_solver.config.code import accept
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.envs.probe import SHARE, Probe, from_dict, probe, probe_text
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments import experiment as experiments
 from gymnasium_solver.experiments import pool as pools
 from gymnasium_solver.experiments.auto import FILE, is_solve
@@ -54,6 +54,7 @@ from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get
 from gymnasium_solver.runs.run import Run, is_run, runs_root
 from gymnasium_solver.training.activity import sigterm_exits
 from gymnasium_solver.training.choose import Candidate, by_length, choose, has_gpu
+from gymnasium_solver.training.live import request_edit
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.seeds import draw_seed
 
@@ -93,9 +94,12 @@ def create(
     seed: int | None = None,
     name: str | None = None,
     command: Sequence[str] = (),
+    spent_s: float = 0.0,
 ) -> "Solve":
-    """Probe an environment, choose, and write the folder. `fields`: of every config."""
+    """Probe an environment, choose, and write the folder. `fields`: of every config. `spent_s`: of
+    the budget before this call."""
     accept(env_id, dict(env_kwargs or {}), dict(fields or {}))
+    begun_s = time.monotonic() - spent_s
     first = draw_seed() % 1_000_000 if seed is None else seed
     given = {"env_id": env_id, "env_kwargs": dict(env_kwargs or {}), **(fields or {})}
     most_steps = math.inf if budget.env_steps is None else SHARE * budget.env_steps
@@ -104,7 +108,9 @@ def create(
     affordable = affordable_steps(measured, given, budget)
     choice = choose(measured, affordable, has_gpu=has_gpu(given))
     steps = budget.env_steps or affords(choice.first, affordable)
-    candidates = [choice.first, choice.contrast] if races(measured, steps) else [choice.first]
+    candidates = (
+        [choice.first, choice.contrast] if races(measured, steps, budget) else [choice.first]
+    )
     share = RACE / SEEDS if len(candidates) > 1 else 1.0
     configs = [(c.name, run_config(c, given, budget, share, steps)) for c in candidates]
     seeds = [first, first + 1] if len(candidates) > 1 else [first]
@@ -123,7 +129,7 @@ def create(
         "affordable": affordable,
         "candidates": {c.name: c.fields for c in (choice.first, choice.contrast)},
         "lines": [list(line) for line in lines],
-        "spent_s": measured.seconds,
+        "spent_s": time.monotonic() - begun_s,
     }
     write_atomic(made.path / FILE, dump_json(state))
     return Solve(made)
@@ -185,6 +191,7 @@ class Solve:
         self.probe: Probe = from_dict(self.state["probe"])
         self.budget = Budget(**self.state["budget"])
         self._told = 0
+        self._timed: Path | None = None
 
     def run(
         self,
@@ -274,11 +281,14 @@ class Solve:
         if len(members) == 1:
             self.state["winner"] = {"run": members[0].run, "name": members[0].group}
             return
-        tasks = {m: self.pool.add(self.experiment.task(m)) for m in members}
+        # A seed of each preset first: if time runs out, both have run.
+        in_turn = sorted(members, key=lambda m: m.seed)
+        tasks = {m: self.pool.add(self.experiment.task(m)) for m in in_turn}
         for _ in self.pool.waiting_for(list(tasks.values())):
             if self.budget.minutes is not None and self.spent_s > self._race_ends_s:
                 for task in tasks.values():
-                    self.pool.stop(task)
+                    if not task.is_stopping:  # a second signal would end it without saving
+                        self.pool.stop(task)
             yield False
         failed = {m.group: task.reason for m, task in tasks.items() if task.state == pools.FAILED}
         begun = {m: Run(t.folder) for m, t in tasks.items() if is_run(t.folder)}
@@ -331,7 +341,10 @@ class Solve:
             self._look_ahead(Run(task.folder))
         if "restart" in self.state:
             again = self.pool.add(self._restart_task())
-            yield from self.pool.waiting_for([again])
+            began_at = self._steps_of(again)
+            while not again.is_over:
+                self._keep_to_time(again, began_at)
+                yield False
             if again.state == pools.FAILED:
                 self._say("check", f"the restart failed: {again.reason}")
 
@@ -372,7 +385,9 @@ class Solve:
     def _watch(self, task: Task) -> Iterator[bool]:
         """Wait for the training; at some points decide whether it is worth going on."""
         done = self.state.setdefault("checks", {})
+        began_at = self._steps_of(task)
         while not task.is_over:
+            self._keep_to_time(task, began_at)
             share = self._share_of(task)
             for name, at, look in (("early", EARLY, self._early), ("late", LATE, self._late)):
                 if share >= at and name not in done:
@@ -385,6 +400,28 @@ class Solve:
             if share >= LAST and "outlook" not in done:
                 self._look_ahead(Run(task.folder))
             yield False
+
+    def _steps_of(self, task: Task) -> int:
+        return get_run(Run(task.folder)).env_steps if is_run(task.folder) else 0
+
+    def _keep_to_time(self, task: Task, began_at: int) -> None:
+        """Once it trains, give the run exactly what is left of a budget in minutes: how long a
+        process takes to start is not known before."""
+        if self.budget.minutes is None or self._timed == task.folder:
+            return
+        if self._steps_of(task) <= began_at or task.is_stopping:
+            return
+        self._timed = task.folder
+        run = Run(task.folder)
+        minutes = round(get_run(run).wall_s / 60.0 + self._minutes_left(), 3)
+        try:
+            request_edit(run, {"max_minutes": minutes}, "gsolve solve", trust=True)
+        except GsolveError:
+            return  # it has ended
+        if isinstance(task, Continued):
+            self.state["main"]["max_minutes"] = minutes
+            task.changes = tuple(self.state["main"].items())
+            self._save()
 
     def _look_ahead(self, run: Run) -> None:
         """Say whether more steps would pay, where the training does not reach its goal."""
