@@ -19,7 +19,10 @@ import numpy as np
 
 from gymnasium_solver.bench.harness import say, spread, table
 from gymnasium_solver.envs.engines.c.engine import Copies, load_program, shipped_names
-from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.make import make_vector_env, training_env
+from gymnasium_solver.fast.native.build import prefer_compiled
+from gymnasium_solver.training.agents import build_agent
+from gymnasium_solver.training.collect import collector_for
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
 
@@ -83,6 +86,23 @@ def training_rate(engine: str, n_epochs: int, n_steps: int) -> float:
     return n_steps / 2 / (taken_s[1] - taken_s[0]) / 1000
 
 
+def rollout_rate(engine: str, n_rollouts: int = 100) -> float:
+    """Thousands of steps in a second of a core's time of acting and stepping, without learning."""
+    env_id, mode = ENGINES[engine]
+    config = load_config(f"{env_id}:ppo", overrides={**WORK, "vectorization_mode": mode})
+    prefer_compiled()
+    env = training_env(config)
+    agent = build_agent(config, env.observation_space, env.action_space)
+    collector = collector_for(config, env, agent)
+    clock = sum(collector.collect(0, None).env_steps for _ in range(3))  # compiles
+    first, start = clock, time.process_time()
+    for _ in range(n_rollouts):
+        clock += collector.collect(clock, None).env_steps
+    taken_s = time.process_time() - start
+    collector.close()
+    return (clock - first) / taken_s / 1000
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
@@ -94,6 +114,11 @@ def main() -> None:
     ]
     lines.append(("CartPole-v1 on EnvPool", spread([pool_rate() for _ in turns], 2)))
     say(table(("1,024 copies, one core", "million steps/s"), lines))
+    measured: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    for _ in turns:
+        for engine, rates in measured.items():
+            rates.append(rollout_rate(engine))
+    say(f"\nrollouts without learning\n\n{compared(measured)}")
     for n_epochs in (1, 4):
         found: dict[str, list[float]] = {engine: [] for engine in ENGINES}
         for engine in ENGINES:  # compiles what the others share
@@ -101,12 +126,16 @@ def main() -> None:
         for _ in turns:
             for engine, rates in found.items():
                 rates.append(training_rate(engine, n_epochs, args.steps))
-        lines = []
-        for engine, rates in found.items():
-            ratios = [own / pool for own, pool in zip(rates, found["EnvPool"], strict=True)]
-            lines.append((engine, spread(rates), spread(ratios, 2)))
-        head = ("PPO", "k steps in a second of a core", "x EnvPool")
-        say(f"\n{n_epochs} passes over each rollout\n\n{table(head, lines)}")
+        say(f"\n{n_epochs} passes over each rollout\n\n{compared(found)}")
+
+
+def compared(found: dict[str, list[float]]) -> str:
+    """A table of rates by engine, and their ratios to EnvPool's."""
+    lines = []
+    for engine, rates in found.items():
+        ratios = [own / pool for own, pool in zip(rates, found["EnvPool"], strict=True)]
+        lines.append((engine, spread(rates), spread(ratios, 2)))
+    return table(("PPO", "k steps in a second of a core", "x EnvPool"), lines)
 
 
 if __name__ == "__main__":

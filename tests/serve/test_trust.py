@@ -298,3 +298,13 @@ def test_a_client_cannot_name_code(run: Run, monkeypatch: pytest.MonkeyPatch) ->
                 await refused("start_experiment", configs=[shaped], search=search, trials=1)
 
     with_server(run.path.parent, story)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["mine.c", "c:mine.c", "c:./mine.c", "c:/tmp/mine.c", "folder/mine.c:ppo", "c", "mine.C"],
+)
+def test_a_client_cannot_name_a_c_file(name: str, tmp_path: Path) -> None:
+    with pytest.raises(GsolveError, match="paths are not accepted|may be a module"):
+        allowed.checked_config(name, tmp_path)
+    assert allowed.checked_config("c:snake:ppo", tmp_path) == "c:snake:ppo"
