@@ -16,7 +16,7 @@
 #define REWARD_LOW -1
 #define REWARD_HIGH 1
 #define MAX_STEPS 2000
-#define SOLVED 30
+#define SOLVED 20
 #define FRAME_WIDTH (SIZE * CELL)
 #define FRAME_HEIGHT (SIZE * CELL)
 #define FPS 10
