@@ -23,6 +23,7 @@ from gymnasium_solver.experiments.auto.budget import Budget, affordable_steps, r
 from gymnasium_solver.experiments.auto.checks import REMEDIES, outlook, remedy
 from gymnasium_solver.experiments.auto.solve import Solve, create, load
 from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
+from gymnasium_solver.experiments.pool import Pool, Task
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.alerts.rules import RULES
 from gymnasium_solver.runs.query import RunSummary
@@ -303,6 +304,51 @@ def test_what_minutes_afford_counts_steps_of_many_environments_for_on_policy() -
 ])  # fmt: skip
 def test_a_race_needs_time(budget: Budget, has_race: bool) -> None:
     assert races(DENSE, 100_000, budget) is has_race
+
+
+def test_a_race_that_takes_too_long_is_told_once_to_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second signal would end a training without a checkpoint."""
+    stopped: list[Task] = []
+
+    class Stopping(Pool):
+        def waiting_for(self, tasks: Any) -> Any:
+            yield from range(3)
+
+        def stop(self, task: Task) -> None:
+            stopped.append(task)
+            task.is_stopping = True
+
+    configs = [(n, build_config({"env_id": "CartPole-v1", "algo_id": n})) for n in ("ppo", "dqn")]
+    made = Solve.__new__(Solve)
+    made.experiment = experiment.create(configs, [1, 2], tmp_path)
+    made.budget, made.pool = Budget(minutes=4.0), Stopping()
+    monkeypatch.setattr(Solve, "spent_s", 1e9)
+    with pytest.raises(RunError, match="both presets failed"):
+        list(made._race())
+    assert len(stopped) == 4
+    assert [task.label.rpartition(" ")[2] for task in stopped] == ["1", "1", "2", "2"]
+
+
+def test_a_run_gets_exactly_the_minutes_that_are_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        solving, "request_edit", lambda run, fields, *how, **trust: asked.append(fields)
+    )
+    monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, env_steps=50, wall_s=30.0))
+    monkeypatch.setattr(solving, "is_run", lambda folder: True)
+    monkeypatch.setattr(Solve, "spent_s", 60.0)
+    made = Solve.__new__(Solve)
+    made.budget, made._timed = Budget(minutes=10.0), None
+    task = Task(tmp_path, ())
+    made._keep_to_time(task, began_at=50)  # it does not train yet
+    assert asked == []
+    for _ in range(2):
+        made._keep_to_time(task, began_at=0)
+    assert asked == [{"max_minutes": pytest.approx(0.5 + 9.5 - 1.0)}]
 
 
 # -- the whole way --------------------------------------------------------------------------------
