@@ -131,6 +131,11 @@ class PPO(Learner):
     def needs_host(self) -> str | None:
         return self.device_update.needs_host
 
+    @property
+    def uncaptured(self) -> str | None:
+        """Why updates on the device are no CUDA graph, where that was tried."""
+        return self.device_update.recurring.failure
+
     def update(
         self, rollout: Rollout | DeviceRollout, env_steps: int, total_steps: int
     ) -> dict[Any, Any]:

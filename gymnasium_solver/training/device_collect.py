@@ -210,6 +210,11 @@ class DeviceCollector(EpisodeStats):
         raise EnvValueError(f"{self.env.spec.env_id}: values of a rollout were not finite.")
 
     @property
+    def uncaptured(self) -> str | None:
+        """Why rollouts are no CUDA graph, where that was tried."""
+        return None if self._recurring is None else self._recurring.failure
+
+    @property
     def unfinished(self) -> DeviceRollout:
         """Rows of a rollout that was interrupted: none, since it is one call."""
         self._open()

@@ -336,6 +336,7 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
         _save_rollout(trainer)
         raise
     _report_update_mode(trainer)
+    _report_uncaptured(trainer)
     return metrics
 
 
@@ -344,6 +345,16 @@ def _report_update_mode(trainer: Trainer) -> None:
     if trainer.agent.update_mode != trainer.update_mode:
         trainer.update_mode = trainer.agent.update_mode
         trainer.observer.on_message("info", f"updates run in {trainer.update_mode}")
+
+
+def _report_uncaptured(trainer: Trainer) -> None:
+    """Tell once what of a training on a device is no CUDA graph: known after a few epochs."""
+    for name, owner in (("rollouts", trainer.collector), ("updates", trainer.agent)):
+        reason = getattr(owner, "uncaptured", None)
+        if reason is not None and name not in trainer.told_uncaptured:
+            trainer.told_uncaptured.add(name)
+            text = f"{name} run without a CUDA graph, several times slower: {reason}"
+            trainer.observer.on_message("warning", text)
 
 
 def _collect(trainer: Trainer, n_rows: int) -> Rollout | DeviceRollout:

@@ -201,6 +201,7 @@ IN_A_RUN: dict[str, dict[str, Any]] = {
     "plugins": {"plugins": [MODULE]},
     "env_id": {"env_id": f"{MODULE}:Bandit-v0"},
     "gymnax": {"env_id": f"Gymnax/{MODULE}:Env"},
+    "tensors": {"env_id": f"Torch/{MODULE}:Env"},
     "tasks": {"tasks": [f"{MODULE}:CartPole-v1", "CartPole-v1"]},
     "task blocks": {"tasks": [{"env_id": f"{MODULE}:CartPole-v1"}, "CartPole-v1"]},
     "curriculum": {
@@ -255,6 +256,7 @@ def test_no_verb_imports_what_a_stranger_names(
 
 FORMS = (
     MODULE, f"{MODULE}:CartPole-v1", f"{MODULE}.Name", f"Gymnax/{MODULE}:Name",
+    f"Torch/{MODULE}:Name", [{"env_id": f"Torch/{MODULE}:Name"}, "CartPole-v1"],
     [MODULE], [f"{MODULE}:CartPole-v1", "CartPole-v1"], [{"id": f"{MODULE}.Name"}],
     [{"id": f"{MODULE}:Name"}], [{"env_id": f"{MODULE}:CartPole-v1"}, "CartPole-v1"],
     f"c:{MODULE}.c", f"c:./{MODULE}.c", [{"env_id": f"c:{MODULE}.c"}, "CartPole-v1"],

@@ -16,6 +16,7 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.device import State, TorchEnv
 from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.errors import EnvValueError
+from gymnasium_solver.fast.cuda_graph import Recurring
 from gymnasium_solver.nets.normalizer import DeviceRewardNormalizer, RewardNormalizer
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import build_agent
@@ -228,6 +229,16 @@ def test_what_needs_the_host_is_told_and_works(algo_id, fields, named, make_conf
     told = [note for note in notes.notes if "needs rollouts on the host" in note]
     assert len(told) == 1
     assert f"but {named} needs" in told[0]
+
+
+def test_a_failed_capture_is_told_once(train, monkeypatch):
+    reason = "operation not permitted when stream is capturing"
+    monkeypatch.setattr(Recurring, "failure", reason)
+    notes = Notes()
+    train("ppo", SIGN, observer=notes, max_epochs=3)
+    told = [note for note in notes.notes if "without a CUDA graph" in note]
+    assert [note.split()[0] for note in told] == ["rollouts", "updates"]
+    assert all(note.endswith(reason) for note in told)
 
 
 def test_other_environments_are_told_nothing(train):
