@@ -172,8 +172,8 @@ def markdown(result: dict[str, Any]) -> str:
         f"Commits of the rows: {', '.join(commits)}. Every seed's score is shown. Ours: the "
         "held-out test of the checkpoint that validation chose, after a probe, a race and a "
         f"training; peers: the last policy, {EPISODES} greedy episodes; the same env steps. The "
-        "bar is a score that counts as learnt; in comparisons a score above it counts as the bar, "
-        "since a solve stops at the threshold. These environments are those that presets and table "
+        "bar is a score that counts as learnt; scores are compared as they are, though a solve stops "
+        "where its threshold is reached. These environments are those that presets and table "
         "were made with.",
         table(HEAD, [_row(rows, env_id) for env_id in known]),
         f"Mean at or above the better peer's: {len(ahead)} of {len(both)} environments that a "
@@ -186,21 +186,15 @@ def _of(rows: list[dict[str, Any]], env_id: str, who: str) -> list[dict[str, Any
     return [r for r in rows if (r["env"], r["who"]) == (env_id, who) and "score" in r]
 
 
-def _mean(rows: list[dict[str, Any]], env_id: str) -> float:
-    """Of the scores, each at most the bar: a solve stops there."""
-    bar = TASKS[env_id].bar
-    return fmean(row["score"] if bar is None else min(row["score"], bar) for row in rows)
-
-
 def _best_peer(rows: list[dict[str, Any]], env_id: str) -> float | None:
     peers = [_of(rows, env_id, who) for who in ("ppo", TASKS[env_id].off_policy)]
-    means = [_mean(found, env_id) for found in peers if found]
+    means = [fmean(row["score"] for row in found) for found in peers if found]
     return max(means, default=None)
 
 
 def _is_ahead(rows: list[dict[str, Any]], env_id: str) -> bool:
     own, best = _of(rows, env_id, SOLVE), _best_peer(rows, env_id)
-    return bool(own) and best is not None and _mean(own, env_id) >= best
+    return bool(own) and best is not None and fmean(r["score"] for r in own) >= best
 
 
 def _row(rows: list[dict[str, Any]], env_id: str) -> tuple[object, ...]:
