@@ -2,6 +2,8 @@
 set, the same distribution of what random actions score. Envs stepped directly give what Gymnasium's
 SyncVectorEnv gives for them."""
 
+import importlib
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -62,6 +64,30 @@ def test_mujoco_moves_alike_from_the_same_state(env_id, gymnasium_mujoco):
         expected, reward, *_ = gym.step(action)
         np.testing.assert_allclose(step.obs[0], expected, atol=2e-3)
         np.testing.assert_allclose(step.reward[0], reward, atol=5e-3)
+
+
+def test_the_finger_pushes_its_spinner_as_in_dm_control() -> None:
+    """MuJoCo 3.5 and 3.6 make contacts with the spinner 64 times as soft."""
+    mujoco = pytest.importorskip("mujoco")
+    pool = make_vector_env("FingerSpin-v1", 1, vectorization_mode="envpool")
+    obs: Any = pool.reset(4)
+    envpool = importlib.import_module("envpool")
+    folder = Path(envpool.make_spec("FingerSpin-v1").config.base_path)
+    model = mujoco.MjModel.from_xml_path(str(folder / "mujoco/assets_dmc/finger.xml"))
+    model.dof_damping[model.joint("hinge").dofadr[0]] = 0.03  # of the task
+    model.body_invweight0[model.body("spinner").id, 0] = 0.0  # its centre of mass cannot move
+    data, rng, pushed = mujoco.MjData(model), np.random.default_rng(0), 0.0
+    *joints, x, z = obs["position"][0].astype(np.float64)
+    data.qpos[:] = [*joints, np.arctan2(-x, z)]
+    for frame in range(40):
+        if frame % 7 == 0:
+            action = rng.uniform(-1.0, 1.0, 2).astype(np.float32)
+        step: Any = pool.step(action[None])
+        data.ctrl[:] = action
+        mujoco.mj_step(model, data, 2)
+        np.testing.assert_allclose(step.obs["velocity"][0], data.qvel, atol=1e-3)
+        pushed = max(pushed, abs(data.qvel[2]))
+    assert pushed > 10.0
 
 
 def test_cliff_walking_is_the_same_walk(record):

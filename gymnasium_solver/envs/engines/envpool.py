@@ -10,6 +10,8 @@ What this adapter corrects (EnvPool 1.2):
 - MuJoCo observations and actions are float64: they are float32 here, as all others;
 - its Blackjack reports every ace as usable, also one that counts 1, so that two hands look alike
   and the best policy is worse than in Gymnasium: it is refused, and Gymnasium's is used;
+- its MuJoCo, 3.6, makes contacts with the spinner of dm_control's Finger tasks 64 times as soft as
+  in dm_control: the model is changed so that they are not (`_finger_assets`);
 - observations in parts (dm_control, MiniGrid) are a flat dict;
 - its masks are called `legal_action_mask` (Play2048; its board games have two players and are
   refused). Its Taxi has no masks, unlike Gymnasium's Taxi-v4: use that for a masked Taxi;
@@ -20,13 +22,15 @@ makes: 5 to 25 us a step less.
 """
 
 import ctypes
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
@@ -47,6 +51,7 @@ from gymnasium_solver.envs.suites.minigrid import MissionReader, minigrid_view
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.wrapping import skip_generator
 from gymnasium_solver.errors import EnvError, MissingError
+from gymnasium_solver.paths import temporary_folder
 from gymnasium_solver.spaces.observations import (
     GoalFunctions,
     Obs,
@@ -58,6 +63,9 @@ from gymnasium_solver.spaces.observations import (
     space_of,
 )
 from gymnasium_solver.spaces.space_types import Space, is_box, is_dict
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
 
 NO_LIMIT, OWN_LIMIT = 2**31 - 1, 0  # OWN_LIMIT: each level of BabyAI has its own
 # Keys of an EnvPool config that users cannot set: the contract has its own settings for them.
@@ -84,6 +92,8 @@ _GYMNASIUM_SUITES = (
 _ILLEGAL_STARTS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "Taxi-v3": lambda obs: obs // 4 % 5 == obs % 4
 }
+# Where the first half of the Finger tasks' spinner lies beside its axis, and 0.1 um further.
+_HALF, _HALF_MOVED = 'pos=".02 0 0"', 'pos=".0200001 0 0"'
 # A room may begin at its door, which then lies in the room's corner; MiniGrid leaves this out.
 # 3 in 10 doors of MultiRoom-N4-S5 lead nowhere, so 4 of 5 of its mazes have no way to the goal.
 _BLOCKED_MAZES = "MiniGrid-MultiRoom-"
@@ -201,6 +211,8 @@ class EnvPoolEngine(Engine):
             "num_threads": _num_threads(spec.suite, n_envs),
             "max_episode_steps": registered if limit is None or not registered else limit + 1,
         }
+        if self._pool_id.startswith("Finger"):
+            self._make_kwargs["base_path"] = _finger_assets(pool_spec.config.base_path).name
         self._is_illegal_start = _ILLEGAL_STARTS.get(self._pool_id)
         self._render_mode = render_mode
         if render_mode is not None:
@@ -415,6 +427,23 @@ def _make_spec(pool_id: str, **kwargs: Any) -> Any:
     except ImportError as error:  # Procgen links Qt 5, which the wheel does not bring
         hint = "Debian, Ubuntu: apt install libqt5gui5 libqt5core5a"
         raise MissingError(f"{pool_id}: {str(error).split('.')[0]}. {hint}") from error
+
+
+@cache
+def _finger_assets(given: str) -> "TemporaryDirectory[str]":
+    """A copy of the Finger tasks' model, with contacts as stiff as in dm_control.
+
+    How stiff a contact is depends on how easily a force moves the two bodies. The spinner turns
+    about its centre of mass, so no force moves that. Where this number is 0, MuJoCo 3.5 and 3.6
+    take the one of rotations in its place, other versions (2.3, 3.7 and later) do not: one push
+    then turns the spinner by less than half as much. With its centre of mass 0.05 um beside the
+    axis the number is tiny and not 0, so that these two compute the same as the others."""
+    folder = temporary_folder("finger")
+    source, target = (Path(place) / "mujoco" / "assets_dmc" for place in (given, folder.name))
+    shutil.copytree(source / "common", target / "common")
+    model = (source / "finger.xml").read_text(encoding="utf-8")
+    (target / "finger.xml").write_text(model.replace(_HALF, _HALF_MOVED), encoding="utf-8")
+    return folder
 
 
 @contextmanager
