@@ -11,7 +11,8 @@ Differences from the authors' code (danijar/dreamerv3):
   were acted with.
 - All sequences are drawn uniformly; theirs also draws each new sequence once.
 - The first `learning_starts` actions are uniform; theirs are of the untrained actor, nearly so.
-- Evaluations take the most likely latents and action, unless sampled ones score more.
+- Evaluations draw latents, as theirs, and take the most likely action, unless sampled ones score
+  more.
 """
 
 from collections.abc import Iterable, Mapping

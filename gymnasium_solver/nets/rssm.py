@@ -288,17 +288,6 @@ class DreamerNet(nn.Module):
         )  # fmt: skip
         return states[0]
 
-    def step(self, obs: TensorObs, core: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
-        """The actor's outputs and the carry after the most likely latents and action: how an
-        exported policy acts."""
-        state = self.advance(obs, core, is_first, None)
-        outputs = self.actor(state)
-        if self.is_choice:
-            action = outputs.argmax(1, keepdim=True).to(state.dtype)
-        else:
-            action = torch.tanh(outputs[:, : self.n_actions])
-        return outputs, torch.cat([state, action], dim=1)
-
     def rewards(self, states: Tensor) -> Tensor:
         return self.head.value(self.model.reward(states))
 

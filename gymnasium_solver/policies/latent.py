@@ -1,8 +1,9 @@
 """Acts from the state of a learnt world model (DreamerV3).
 
 The carry `core` has, for each env, the state of the RSSM after the last observation and the last
-action. An observation is first taken into the state; the actor acts on that. Samples draw the
-latents of the state, greedy actions take the most likely ones.
+action. An observation is first taken into the state; the actor acts on that. The latents of the
+state are drawn, for greedy actions too, as in learning: with the most likely ones in their place, a
+policy that kept CartPole up for 500 steps fell after about 230.
 """
 
 from typing import Any
@@ -30,16 +31,14 @@ class LatentPolicy(Policy):
         """`record`: act with a recorded program, where there is one."""
         super().__init__(observation_space, actions, rng)
         self.net = net
-        self._draws = Inference(self._sampled, net, record=record)
-        self._chooses = Inference(self._likeliest, net, record=record)
+        self._infer = Inference(self._outputs, net, record=record)
 
-    def _sampled(self, obs: Any, core: Tensor, is_first: Tensor, noise: Tensor) -> list[Tensor]:
+    def _outputs(self, obs: Any, core: Tensor, is_first: Tensor, noise: Tensor) -> list[Tensor]:
         state = self.net.advance(obs, core, is_first, noise)
         return [self.net.actor(state), state]
 
-    def _likeliest(self, obs: Any, core: Tensor, is_first: Tensor) -> list[Tensor]:
-        state = self.net.advance(obs, core, is_first, None)
-        return [self.net.actor(state), state]
+    def _noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
+        return rng.random((n, self.net.size.n_latents), dtype=np.float32)
 
     def sample(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         """Random actions become part of the carry, too."""
@@ -47,8 +46,7 @@ class LatentPolicy(Policy):
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         n, rng = obs_len(obs), self.rng
-        noise = rng.random((n, self.net.size.n_latents), dtype=np.float32)
-        outputs, state = self._draws(obs, carry["core"], is_first, noise)
+        outputs, state = self._infer(obs, carry["core"], is_first, self._noise(n, rng))
         if self.is_random:
             actions = self.actions.uniform(n, rng, mask)
         else:
@@ -56,16 +54,17 @@ class LatentPolicy(Policy):
         return Acted(actions, _carry(state, actions))
 
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
-        outputs, state = self._chooses(obs, carry["core"], is_first)
+        noise = self._noise(obs_len(obs), self.rng)
+        outputs, state = self._infer(obs, carry["core"], is_first, noise)
         actions = self.actions.mode(mask_outputs(outputs, mask))
         return Acted(actions, _carry(state, actions))
 
     @torch.no_grad()
     def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
-        given = map_tree(
-            lambda part: on_device(part, self.net.device), (obs, carry["core"], is_first)
-        )
-        outputs, state = self._likeliest(*given)
+        noise = self._noise(obs_len(obs), np.random.default_rng(0))  # those of acting stay theirs
+        given = (obs, carry["core"], is_first, noise)
+        tensors = map_tree(lambda part: on_device(part, self.net.device), given)
+        outputs, state = self._outputs(*tensors)
         scores = mask_outputs(outputs.cpu().numpy(), mask)
         value = self.net.values(state).cpu().numpy()
         moments = self.actions.moments(scores, None)

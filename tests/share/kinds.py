@@ -56,13 +56,6 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"n_critics": 2, "n_samples": 16, "n_policy_samples": 2, "n_elites": 4, "batch_size": 16}
         | {"plan_iterations": 2, "pretrain_updates": 4, "updates_per_step": 0.2, "compile": False},
     ),
-    "dreamerv3": (
-        "Probe/Memory-v0",
-        Q
-        | {"algo": "dreamerv3", "hidden_dims": None, "deter_dim": 16, "hidden_dim": 8, "units": 8}
-        | {"n_latents": 4, "n_classes": 4, "n_blocks": 4, "n_atoms": 15, "batch_size": 4}
-        | {"sequence_length": 4, "imagination_steps": 3, "updates_per_step": 0.02},
-    ),
     "wrapped": (
         "CartPole-v1",
         PPO

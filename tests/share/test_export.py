@@ -19,7 +19,7 @@ from gymnasium_solver.share.export.export_run import OnnxPolicy, check_same, exp
 from gymnasium_solver.training.agents import load_agent, run_treatment
 from tests.share.kinds import KINDS, train_kind
 
-NOT_IN_C = {"dqn-gru", "ppo-gru", "ppo-lstm", "ppo-image", "sac-lstm", "dreamerv3"}
+NOT_IN_C = {"dqn-gru", "ppo-gru", "ppo-lstm", "ppo-image", "sac-lstm"}
 needs_onnx = pytest.mark.skipif(
     not all(find_spec(name) for name in ("onnx", "onnxruntime", "onnxscript")),
     reason="needs gymnasium-solver[onnx]",

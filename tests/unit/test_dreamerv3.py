@@ -32,11 +32,12 @@ from gymnasium_solver.algos.dreamerv3_losses import (
     return_scale,
 )
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.nets.heads import SymexpTwoHotHead, symlog
 from gymnasium_solver.nets.image_codec import BlockLinear, ImageDecoder, ImageEncoder
 from gymnasium_solver.nets.rssm import DreamerNet
 from gymnasium_solver.nets.rssm_scan import drawn, memory_step, step
+from gymnasium_solver.share.export.deployed import deployed_policy
 from gymnasium_solver.spaces.action_dists import BoundedNormalActions
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import build_config
@@ -389,28 +390,34 @@ def test_the_carry_has_the_state_and_the_last_action() -> None:
     np.testing.assert_array_equal(acted.carry["core"][:, -2:], acted.actions)
     assert policy.recorded_carry(acted.carry)["core"].dtype == np.float16
     policy.is_random = False
-    given = torch.from_numpy(acted.carry["core"])
-    a = policy.greedy(obs, acted.carry, later)
-    with torch.no_grad():
-        state = own.net.advance(torch.from_numpy(obs), given, torch.from_numpy(later), None)
-    np.testing.assert_allclose(a.carry["core"][:, :-2], state.numpy(), atol=1e-6)
-    np.testing.assert_allclose(a.carry["core"][:, -2:], a.actions)
-    b = policy.greedy(obs, acted.carry, first)  # a new episode forgets the carry
-    fresh = policy.greedy(obs, policy.initial_carry(3), later)
-    np.testing.assert_allclose(b.carry["core"], fresh.carry["core"], atol=1e-6)
+    after = policy.greedy(obs, acted.carry, later)
+    np.testing.assert_allclose(after.carry["core"][:, -2:], after.actions)
+    found = []
+    for carry, is_first in ((acted.carry, first), (policy.initial_carry(3), later)):
+        policy.rng = np.random.default_rng(0)
+        found.append(policy.greedy(obs, carry, is_first).carry["core"])
+    np.testing.assert_allclose(*found, atol=1e-6)  # a new episode forgets the carry
 
 
-@pytest.mark.parametrize("space", [CHOICE, BOX])
-def test_an_exported_step_is_the_greedy_one(space: spaces.Space[Any]) -> None:
-    own = learner(actions=space)
-    obs = np.random.default_rng(0).normal(size=(3, 3)).astype(np.float32)
-    carry = own.policy.sample(obs, own.policy.initial_carry(3), np.ones(3, bool)).carry
-    acted = own.policy.greedy(obs, carry, np.zeros(3, bool))
+def test_greedy_actions_draw_latents_and_take_the_most_likely_action() -> None:
+    own = learner(actions=BOX)
+    obs, first = np.ones((3, 3), np.float32), np.ones(3, bool)
+    carry, policy = own.policy.initial_carry(3), own.policy
+    policy.rng = np.random.default_rng(3)
+    acted = policy.greedy(obs, carry, first)
+    noise = torch.from_numpy(np.random.default_rng(3).random((3, 3), dtype=np.float32))
     with torch.no_grad():
-        _, core = own.net.step(
-            torch.from_numpy(obs), torch.from_numpy(carry["core"]), torch.zeros(3, dtype=torch.bool)
-        )
-    np.testing.assert_allclose(core.numpy(), acted.carry["core"], atol=1e-5)
+        state = own.net.advance(torch.from_numpy(obs), torch.from_numpy(carry["core"]),
+                                torch.from_numpy(first), noise)  # fmt: skip
+        mean = torch.tanh(own.net.actor(state)[:, :2]).numpy()
+    np.testing.assert_allclose(acted.carry["core"][:, :-2], state.numpy(), atol=1e-6)
+    np.testing.assert_allclose(acted.actions, mean, atol=1e-6)
+
+
+def test_an_export_is_refused_in_one_line() -> None:
+    with pytest.raises(RunError, match="draws the latents") as caught:
+        deployed_policy(learner(), None, False)  # type: ignore[arg-type]
+    assert len(str(caught.value).splitlines()) == 1
 
 
 # -- losses -----------------------------------------------------------------------------------

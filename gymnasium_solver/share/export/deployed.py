@@ -149,8 +149,11 @@ def deployed_policy(agent: Agent, treatment: Treatment, has_mask: bool) -> Deplo
     policy = agent.policy.exported
     if isinstance(policy, QPolicy):
         policy.net.q.resample(None)  # no noise in noisy layers
-    if isinstance(policy, LatentPolicy) and has_mask:
-        raise RunError("a policy of dreamerv3 remembers its actions: it is not exported with masks")
+    if isinstance(policy, LatentPolicy):
+        raise RunError(
+            "dreamerv3 draws the latents of its state at random, which an exported file cannot do, "
+            "and acts worse without: use gs.load_agent(run) in its place"
+        )
     return Deployed(agent, treatment, has_mask).eval()
 
 
@@ -167,8 +170,6 @@ def _scores_of(policy: Policy) -> tuple[Callable[[Any], Tensor], Callable[[Tenso
         return policy.net.actor_outputs, torch.tanh
     if isinstance(policy, PriorPolicy):
         return policy.net.prior_mean, _same
-    if isinstance(policy, LatentPolicy):
-        return policy.net.actor, _same
     raise RunError(
         f"the policy {type(policy).__name__} cannot be exported; export knows the policies of the "
         "built-in algorithms."
