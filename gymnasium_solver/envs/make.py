@@ -22,6 +22,7 @@ from gymnasium_solver.envs.given import cannot_rebuild
 from gymnasium_solver.envs.joined import GroupedEnv, TaskEnv
 from gymnasium_solver.envs.spec import (
     ANSWER_WITHIN_S,
+    POOL_DIFFERS,
     VECTOR_IS_FASTEST,
     EnvRequest,
     Family,
@@ -315,6 +316,8 @@ def choose_engine(request: EnvRequest) -> Choice:
         return Choice("vector", "Gymnasium's vectorised class is the fastest for this env")
     from gymnasium_solver.envs.engines.envpool import pool_twin, translate
 
+    if env_id in POOL_DIFFERS and entry is not None:
+        return Choice("sync", POOL_DIFFERS[env_id])
     try:
         translate(env_id, request.env_kwargs)
         if request.draws and entry is not None and suite_of(entry.entry_point) == "toy_text":

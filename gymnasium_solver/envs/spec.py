@@ -18,6 +18,10 @@ EvalEnvs = Literal["array", "many", "as_training", "one"]
 # 44 / 43 / 49 / 111 against 27 / 46 / 118 / 1500. It also saves the 1.5 s that EnvPool takes to
 # import. A single env is fastest without either, at 20 us.
 VECTOR_IS_FASTEST = ("CartPole-v0", "CartPole-v1")
+# Environments that EnvPool steps otherwise than Gymnasium, and how (seen with EnvPool 1.2.5).
+POOL_DIFFERS = {
+    "Pendulum-v1": "EnvPool's turns by its speed before it is limited to 8, Gymnasium's after it"
+}
 # The limit of an environment that is registered without one. Random actions may end it soon, yet a
 # policy that repeats a move without effect would never be scored.
 UNLIMITED_STEPS = 10_000

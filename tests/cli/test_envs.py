@@ -297,7 +297,7 @@ def test_the_verb_shows_what_is_stored(capsys: Any) -> None:
     assert "Pendulum-v1" in text
     assert "-150*" in text
     rows = json.loads(output(capsys, "baselines", "--filter", "CartPole-v1", "--json"))
-    assert [row["env_id"] for row in rows] == ["CartPole-v1"]
+    assert [row["env_id"] for row in rows] == ["CartPole-v1", "c:cartpole"]
     assert main(["baselines", "nothing like it"]) == 1
     assert main(["baselines", "--out", "x.json"]) == 2
 

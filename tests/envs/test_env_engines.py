@@ -9,10 +9,12 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from gymnasium_solver.envs.engines.gymnasium import DirectEnvs, GymnasiumEngine
 from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.spec import POOL_DIFFERS
 
 CLASSIC = ["MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"]
 
@@ -30,23 +32,39 @@ def set_state(env: Any, obs: np.ndarray) -> None:
         env.unwrapped.state = x.copy()
 
 
-@pytest.mark.parametrize("env_id", CLASSIC)
-def test_classic_control_moves_alike_from_the_same_state(env_id):
+def differences(env_id: str) -> list[float]:
+    """How far EnvPool and Gymnasium come apart in one step, from states up to the limits of speed:
+    half of the actions are random, half push where it moves."""
     pool = make_vector_env(env_id, 1, vectorization_mode="envpool")
-    obs = pool.reset(5)
-    gym = gymnasium.make(env_id)
+    gym: Any = gymnasium.make(env_id)
+    obs, found = pool.reset(5), list[float]()
     gym.reset(seed=0)
-    set_state(gym, obs[0])
     gym.action_space.seed(1)
-    for _ in range(100):
+    for t in range(600):
         action = gym.action_space.sample()
+        if t // 50 % 2:
+            forwards = obs[0][-1] > 0
+            box = gym.action_space
+            ends = (box.low, box.high) if isinstance(box, Box) else (0, box.n - 1)
+            action = ends[int(forwards)]
+        set_state(gym, obs[0])
         step = pool.step(np.asarray(action)[None])
-        expected, reward, terminated, _, _ = gym.step(action)
-        np.testing.assert_allclose(step.obs[0], expected, atol=2e-4)
-        assert float(step.reward[0]) == pytest.approx(float(reward), abs=1e-3)
+        expected, reward, terminated, _, _ = gym.unwrapped.step(action)
+        obs = step.obs
+        if step.is_reset[0] or step.truncated[0]:
+            continue
         assert step.terminated[0] == terminated
-        if terminated:
-            break
+        found += [float(np.abs(obs[0] - expected).max()), abs(float(step.reward[0] - reward))]
+    return found
+
+
+@pytest.mark.parametrize("env_id", CLASSIC)
+def test_classic_control_moves_alike_from_the_same_state(env_id: str) -> None:
+    """Where it does not, `auto` takes Gymnasium's. If this fails because EnvPool was mended, the
+    entry of POOL_DIFFERS can go."""
+    assert (max(differences(env_id)) > 2e-4) == (env_id in POOL_DIFFERS)
+    env = make_vector_env(env_id, 1)
+    assert env.spec.engine == ("sync" if env_id in POOL_DIFFERS else "envpool")
 
 
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"])
