@@ -198,7 +198,7 @@ def commands(args: argparse.Namespace) -> list[tuple[str, int, list[str]]]:
     own += ["--seconds", str(args.seconds)]
     peer = [args.peer_python, "-m", "benchmarks.peers.jax_ppo", "--seconds", str(args.seconds)]
     wanted = [way for way in WAYS if way not in args.skip]
-    found = []
+    found: list[tuple[str, int, list[str]]] = []
     for n in args.n_envs:
         for way in ("graphs", "jax", "fused"):
             if way in wanted:

@@ -244,7 +244,7 @@ def test_shipped_files(name: str) -> None:
     n_over, rewards = 0, []
     for step in played(env, 300):
         assert all(map(env.observation_space.contains, step.obs))
-        n_over += np.count_nonzero(step.is_over)
+        n_over += int(np.count_nonzero(step.is_over))
         rewards.append(step.reward[~step.is_reset])
     paid = np.concatenate(rewards)
     assert facts.reward_low <= paid.min() <= paid.max() <= facts.reward_high

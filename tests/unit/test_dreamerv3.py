@@ -396,7 +396,7 @@ def test_the_carry_has_the_state_and_the_last_action() -> None:
     for carry, is_first in ((acted.carry, first), (policy.initial_carry(3), later)):
         policy.rng = np.random.default_rng(0)
         found.append(policy.greedy(obs, carry, is_first).carry["core"])
-    np.testing.assert_allclose(*found, atol=1e-6)  # a new episode forgets the carry
+    np.testing.assert_allclose(found[0], found[1], atol=1e-6)  # a new episode forgets the carry
 
 
 def test_greedy_actions_draw_latents_and_take_the_most_likely_action() -> None:
