@@ -522,7 +522,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{
         name: partial(measured, name)
         for name in rewrite.PAGES
-        if name not in ("own_envs", "pong_speed", "memory_speed", "before_after")
+        if name not in ("own_envs", "pong_speed", "memory_speed", "before_after", "device_envs")
     },
     **{name: partial(measured, name) for name in ("envpool_families", "newcomer", "stack_cuda")},
 }

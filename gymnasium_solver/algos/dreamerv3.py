@@ -68,7 +68,7 @@ class DreamerV3(ReplayLearner):
             (n_actions, is_choice),
             self.actions.n_outputs,
             size=Sizes(
-                size.deter_dim, size.hidden_dim, cfg.n_latents, size.n_classes, size.units,
+                size.deter_dim, size.core_dim, cfg.n_latents, size.n_classes, size.units,
                 size.cnn_depth, cfg.n_blocks,
             ),
             unimix=cfg.unimix,

@@ -70,6 +70,8 @@ def print_environments(console: Console, found: list[EnvEntry]) -> None:
                 env_id = env_id if env_id.startswith(C_ENV) else env_id.rpartition(":")[2]
                 spaces = [s.replace("Discrete", "Disc").removeprefix("uint8 ") for s in spaces]
             solved = "-" if env.threshold is None else f"{env.threshold:,g}"
+            if not is_wide and env.threshold is not None and env.threshold >= 100_000:
+                solved = f"{env.threshold / 1000:,.0f}k"
             algos = Text(" ".join(env.algos))
             table.add_row(Text(f"  {env_id}"), *spaces, *mean, solved, env.engine or "-", algos)
     console.print(table)

@@ -44,7 +44,7 @@ ACTOR_SCALE = 0.01  # of the first outputs: nearly uniform actions
 class Sizes(NamedTuple):
     deter_dim: int
     """Width of the GRU."""
-    hidden_dim: int
+    core_dim: int
     """Width of the layers around it."""
     n_latents: int
     n_classes: int
@@ -78,7 +78,7 @@ class Rssm(nn.Module):
         """`unimix`: share of a uniform distribution in all latents."""
         super().__init__()
         self.size, self.latents = size, Latents(size.n_latents, size.n_classes, unimix)
-        n_deter, hidden, blocks = size.deter_dim, size.hidden_dim, size.n_blocks
+        n_deter, hidden, blocks = size.deter_dim, size.core_dim, size.n_blocks
         self.from_deter = nn.Sequential(*dense(n_deter, hidden, generator))
         self.from_latent = nn.Sequential(*dense(size.latent_dim, hidden, generator))
         self.from_action = nn.Sequential(*dense(n_actions, hidden, generator))

@@ -56,7 +56,7 @@ def test_the_page_explains_what_an_update_logs(
         fields |= {"n_elites": 4, "n_policy_samples": 2, "compile": False}
     if algo_id == "dreamerv3":
         del fields["hidden_dims"]
-        fields |= {"deter_dim": 8, "hidden_dim": 4, "n_classes": 2, "n_latents": 2, "units": 8}
+        fields |= {"deter_dim": 8, "core_dim": 4, "n_classes": 2, "n_latents": 2, "units": 8}
         fields |= {"n_blocks": 2, "n_atoms": 5, "imagination_steps": 2, "sequence_length": 3}
         fields |= {"compile": False}
     if algo_id == "crossq":

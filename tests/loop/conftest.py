@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 import gymnasium_solver.fast.execution  # noqa: F401  (so that the first test finds it: tests/conftest.py)
+from gymnasium_solver.config import code
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.edits import Request, put_request
@@ -59,7 +60,7 @@ TINY: dict[str, dict[str, Any]] = {
     "dreamerv3": {
         **OFF_POLICY,
         "deter_dim": 8,
-        "hidden_dim": 4,
+        "core_dim": 4,
         "n_classes": 2,
         "n_latents": 2,
         "units": 8,
@@ -203,6 +204,8 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing lands in the checkout, and a run does not record the checkout's git state."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("GSOLVE_RUNS", raising=False)
+    # A folder of another test is a stranger's: the modules that it names would not be imported.
+    monkeypatch.setattr(code, "_strange", {})
 
 
 @pytest.fixture

@@ -237,7 +237,7 @@ def test_explain_a_vector_agent_shows_frames_and_named_components(
 WORLD_MODELS: dict[str, dict[str, Any]] = {
     "tdmpc2": {"mlp_dim": 8, "enc_dim": 8, "latent_dim": 8, "n_critics": 2, "n_samples": 16}
     | {"n_elites": 4, "n_policy_samples": 2, "plan_iterations": 2},
-    "dreamerv3": {"deter_dim": 8, "hidden_dim": 4, "n_latents": 2, "n_classes": 2, "units": 8},
+    "dreamerv3": {"deter_dim": 8, "core_dim": 4, "n_latents": 2, "n_classes": 2, "units": 8},
 }
 
 

@@ -17,7 +17,7 @@ GAMMA = 0.8
 SETTINGS: dict[str, Any] = {
     "algo_id": "dreamerv3", "seed": 1, "n_envs": 4, "n_steps": 60, "max_env_steps": 1000,
     "buffer_size": 1000, "batch_size": 8, "sequence_length": 6, "learning_starts": 10,
-    "gamma": GAMMA, "tau": 0.1, "deter_dim": 16, "hidden_dim": 16, "n_latents": 4, "n_classes": 4,
+    "gamma": GAMMA, "tau": 0.1, "deter_dim": 16, "core_dim": 16, "n_latents": 4, "n_classes": 4,
     "units": 32, "n_blocks": 4, "n_atoms": 41, "imagination_steps": 5, "compile": False,
 }  # fmt: skip
 

@@ -115,7 +115,8 @@ def test_what_a_gpu_cannot_hold_stays_on_the_host():
     assert can_copy(Replay(10, 1, OBS_SPACE, ACTIONS))
 
 
-@pytest.mark.parametrize("name", CASES)
+# Sequences, and the carry stored with them, stay on the host.
+@pytest.mark.parametrize("name", [name for name in CASES if name != "dreamerv3"])
 def test_training_from_the_copy_is_training_from_the_host(name, monkeypatch):
     config = config_of(name)
     rollouts, learners = rollouts_of(config), []

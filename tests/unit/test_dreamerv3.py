@@ -45,7 +45,7 @@ from gymnasium_solver.training.prepare import build_config
 OBS, CHOICE = spaces.Box(-9.0, 9.0, (3,), np.float32), spaces.Discrete(2)
 BOX = spaces.Box(-2.0, 2.0, (2,), np.float32)
 TINY: dict[str, Any] = {
-    "deter_dim": 16, "hidden_dim": 8, "n_classes": 4, "n_latents": 3, "units": 12, "n_blocks": 4,
+    "deter_dim": 16, "core_dim": 8, "n_classes": 4, "n_latents": 3, "units": 12, "n_blocks": 4,
     "cnn_depth": 2, "n_atoms": 15, "imagination_steps": 3, "batch_size": 4, "sequence_length": 5,
     "buffer_size": 200, "learning_starts": 10, "compile": False,
 }  # fmt: skip
@@ -254,7 +254,7 @@ def test_first_outputs() -> None:
 @pytest.mark.parametrize(("name", "millions"), [("1m", 1.0), ("12m", 12.0)])
 def test_model_sizes(name: str, millions: float) -> None:
     """With images of 64 x 64, for which the authors count."""
-    names = ("deter_dim", "hidden_dim", "n_classes", "units", "cnn_depth")
+    names = ("deter_dim", "core_dim", "n_classes", "units", "cnn_depth")
     more = {"model_size": name, "n_latents": 32, "n_blocks": 8, "n_atoms": 255}
     image = spaces.Box(0, 255, (64, 64, 3), np.uint8)
     own = learner(image, BOX, **dict.fromkeys(names), **more)

@@ -34,7 +34,7 @@ PLANNER: dict[str, Any] = {
     "n_policy_samples": 2, "plan_iterations": 2, "pretrain_updates": 2,
 }  # fmt: skip
 DREAMER: dict[str, Any] = {
-    "deter_dim": 8, "hidden_dim": 4, "n_classes": 2, "n_latents": 2, "units": 6, "n_blocks": 2,
+    "deter_dim": 8, "core_dim": 4, "n_classes": 2, "n_latents": 2, "units": 6, "n_blocks": 2,
     "n_atoms": 5, "imagination_steps": 2, "sequence_length": 3, "batch_size": 2,
     "updates_per_step": 0.1,
 }  # fmt: skip

@@ -98,7 +98,7 @@ def test_the_metrics_of_an_update_are_torchs(space: Any, fields: dict[str, Any])
         found = agent._measure(data, coefficients)
         numbers = [torch.tensor(value) for value in coefficients.values()]
         with torch.no_grad():
-            wanted = agent._measured(data.batch, numbers)
+            wanted = agent.measured(data.batch, numbers)
         assert len(found) == len(wanted) == (8 if fields else 7)
         for got, torchs in zip(found.values(), wanted, strict=True):
             torch.testing.assert_close(got, torchs, rtol=1e-4, atol=1e-5)

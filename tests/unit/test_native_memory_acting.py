@@ -152,7 +152,7 @@ def test_the_metrics_of_an_update_are_torchs(kind: str) -> None:
     data.batch.log_prob.sub_(moved.view(data.batch.log_prob.shape))
     found = agent._measure(data, coefficients)
     with torch.no_grad():
-        wanted = agent._measured(data.batch, [torch.tensor(v) for v in coefficients.values()])
+        wanted = agent.measured(data.batch, [torch.tensor(v) for v in coefficients.values()])
     for got, torchs in zip(found.values(), wanted, strict=True):
         torch.testing.assert_close(got, torchs, rtol=1e-4, atol=1e-5)
     assert agent.forwards["measure"].mode == "compiled"

@@ -21,7 +21,7 @@ NonNegative = Annotated[Float, Field(ge=0)]
 
 class ModelSize(NamedTuple):
     deter_dim: int
-    hidden_dim: int
+    core_dim: int
     n_classes: int
     units: int
     cnn_depth: int
@@ -37,7 +37,7 @@ SIZES = {
 }
 # Fields of other algorithms' networks and replays, which have no meaning here.
 WITHOUT = {
-    "hidden_dims": "set deter_dim, hidden_dim and units",
+    "hidden_dims": "set deter_dim, core_dim and units",
     "activation": "hidden layers are linear, RMS norm and SiLU",
     "block": "hidden layers are linear, RMS norm and SiLU",
     "norm": "hidden layers are linear, RMS norm and SiLU",
@@ -110,7 +110,7 @@ class DreamerV3Config(OffPolicyConfig):
     easy tasks, 12m and more for images. Larger: more capacity, slower."""
     deter_dim: Dim = None
     """Width of the recurrent memory, a multiple of n_blocks. null: by model_size."""
-    hidden_dim: Dim = None
+    core_dim: Dim = None
     """Width of the layers around the recurrent memory. null: by model_size."""
     n_classes: Annotated[Count, Field(ge=2)] | None = None
     """Classes of each latent variable. null: by model_size."""
@@ -182,7 +182,7 @@ class DreamerV3Config(OffPolicyConfig):
     @property
     def widest_layer(self) -> int:
         size = self.size
-        return max(size.deter_dim, size.hidden_dim, size.units)
+        return max(size.deter_dim, size.core_dim, size.units)
 
     @property
     def gradient_samples(self) -> int:
