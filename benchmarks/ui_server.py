@@ -112,9 +112,10 @@ def drawn_s(browser: Any, server: Server, path: str, visible: str, *, since: flo
         return None
     page = browser.new_page(viewport={"width": 1280, "height": 800})
     try:
+        begun = time.monotonic() if since is None else since
         page.goto(server.url + path, wait_until="commit", timeout=1000 * LONGEST_S)
         page.locator(visible).first.wait_for(timeout=1000 * LONGEST_S)
-        return time.monotonic() - since
+        return time.monotonic() - begun
     finally:
         page.close()
 
