@@ -106,8 +106,11 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-def drawn_s(browser: Any, server: Server, path: str, visible: str, *, since: float) -> float | None:
-    """Seconds from `since` (of time.monotonic) until a page of the server shows an element."""
+def drawn_s(
+    browser: Any, server: Server, path: str, visible: str, *, since: float | None = None
+) -> float | None:
+    """Seconds from `since` (of time.monotonic), or from the request, until a page of the server
+    shows an element."""
     if browser is None:
         return None
     page = browser.new_page(viewport={"width": 1280, "height": 800})
