@@ -131,8 +131,8 @@ def test_advantages_are_those_of_the_definition():
             delta = reward[t, i] + 0.9 * after[t, i] * (not terminated[t, i]) - value[t, i]
             later = delta + 0.9 * 0.8 * later * (not (terminated[t, i] or truncated[t, i]))
             expected[t, i] = later
-    given = [torch.from_numpy(x) for x in (reward, value, after, terminated, truncated)]
-    found = ops.gae_of_tensors(*given, gamma=0.9, gae_lambda=0.8)
+    r, v, w, ended, cut = map(torch.from_numpy, (reward, value, after, terminated, truncated))
+    found = ops.gae_of_tensors(r, v, w, ended, cut, gamma=0.9, gae_lambda=0.8)
     np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
