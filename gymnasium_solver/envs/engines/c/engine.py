@@ -83,7 +83,7 @@ class Envs(ctypes.Structure):
 class Program(NamedTuple):
     """A compiled environment."""
 
-    library: ctypes.CDLL
+    functions: ctypes.CDLL
     facts: Facts
     observation: Space
     action: Space
@@ -97,7 +97,7 @@ class Copies:
     """N copies in memory of their own. `step` writes into `rows`, which may be replaced."""
 
     def __init__(self, program: Program, n: int, max_steps: int) -> None:
-        facts, library = program.facts, program.library
+        facts, functions = program.facts, program.functions
         shape, width = program.observation.shape or (), facts.action_size
         self.state = np.zeros((n, facts.state_bytes), np.uint8)
         self.rng, self.length = np.zeros(n, np.uint64), np.zeros(n, np.int64)
@@ -120,13 +120,13 @@ class Copies:
             **self._places,
         )
         self._at = ctypes.addressof(self.arguments)
-        self.function = library.gsolve_step
-        self._library = library
+        self.function = functions.gsolve_step
+        self._functions = functions
 
     def reset(self, seed: int) -> None:
         """Seed each copy; copy i keeps its stream when there are more."""
         seeds = np.random.SeedSequence(seed).generate_state(len(self.rng), np.uint64)
-        self._library.gsolve_reset(self._at, seeds.ctypes.data)
+        self._functions.gsolve_reset(self._at, seeds.ctypes.data)
 
     def step(self, actions: np.ndarray) -> None:
         self.rows["actions"][...] = actions.reshape(self.rows["actions"].shape)
@@ -134,11 +134,11 @@ class Copies:
 
     def observe(self) -> None:
         """Observations and masks of the state as it is."""
-        self._library.gsolve_observe(self._at)
+        self._functions.gsolve_observe(self._at)
 
     def render(self, index: int, height: int, width: int) -> np.ndarray:
         frame = np.zeros((height, width, 3), np.uint8)
-        self._library.gsolve_render(self._at, index, frame.ctypes.data)
+        self._functions.gsolve_render(self._at, index, frame.ctypes.data)
         return frame
 
     needs_python = False
