@@ -1,10 +1,11 @@
 """The settings of DreamerV3."""
 
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from gymnasium_solver.algos.configs.shared import OffPolicyConfig
+from gymnasium_solver.algos.configs.world_models import check_replay, dimensions
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import (
     NonNegativeSchedule,
@@ -153,31 +154,19 @@ class DreamerV3Config(OffPolicyConfig):
 
     @model_validator(mode="after")
     def _check_dreamerv3(self) -> Self:
-        fields = type(self).model_fields
-        for name, why in WITHOUT.items():
-            if getattr(self, name) != fields[name].default:
-                raise ValueError(f"{name}: dreamerv3 does not have it, {why}; remove it")
-        if self.replay_on_gpu is True:
-            raise ValueError("sequences are taken on the host: remove replay_on_gpu")
+        what = f"a sequence of {self.sequence_length} and one before it"
+        check_replay(self, WITHOUT, self.sequence_length + 1, what)
         if self.size.deter_dim % self.n_blocks:
             raise ValueError(
                 f"deter_dim {self.size.deter_dim} is not a multiple of n_blocks {self.n_blocks}"
             )
         if self.n_atoms % 2 == 0:
             raise ValueError(f"n_atoms {self.n_atoms} must be odd: one bin is 0")
-        rows = self.buffer_size // self.n_envs
-        if rows <= self.sequence_length:
-            raise ValueError(
-                f"buffer_size {self.buffer_size:,} holds {rows} rows of {self.n_envs} envs, less "
-                f"than a sequence of {self.sequence_length} and one before it: raise buffer_size"
-            )
         return self
 
     @property
     def size(self) -> ModelSize:
-        """The dimensions: those that are given, the others by `model_size`."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in ModelSize._fields}
-        return SIZES[self.model_size]._replace(**{k: v for k, v in given.items() if v is not None})
+        return dimensions(self, SIZES)
 
     @property
     def widest_layer(self) -> int:

@@ -1,10 +1,11 @@
 """The settings of TD-MPC2."""
 
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
 from gymnasium_solver.algos.configs.shared import OffPolicyConfig
+from gymnasium_solver.algos.configs.world_models import check_replay, dimensions
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
 from gymnasium_solver.config.schema import Activation, Count, Float, GradNorm, NonNegativeInt
@@ -142,12 +143,8 @@ class TDMPC2Config(OffPolicyConfig):
 
     @model_validator(mode="after")
     def _check_tdmpc2(self) -> Self:
-        fields = type(self).model_fields
-        for name, why in WITHOUT.items():
-            if getattr(self, name) != fields[name].default:
-                raise ValueError(f"{name}: tdmpc2 does not have it, {why}; remove it")
-        if self.replay_on_gpu is True:
-            raise ValueError("sequences are taken on the host: remove replay_on_gpu")
+        what = f"a subsequence of plan_horizon {self.plan_horizon}"
+        check_replay(self, WITHOUT, self.plan_horizon, what)
         if self.size.latent_dim % self.simnorm_dim:
             raise ValueError(
                 f"latent_dim {self.size.latent_dim} is not a multiple of simnorm_dim "
@@ -165,19 +162,11 @@ class TDMPC2Config(OffPolicyConfig):
             raise ValueError(
                 f"plan_std_max {self.plan_std_max} is below plan_std_min {self.plan_std_min}"
             )
-        rows = self.buffer_size // self.n_envs
-        if rows < self.plan_horizon:
-            raise ValueError(
-                f"buffer_size {self.buffer_size:,} holds {rows} rows of {self.n_envs} envs, less "
-                f"than a subsequence of plan_horizon {self.plan_horizon}: raise buffer_size"
-            )
         return self
 
     @property
     def size(self) -> ModelSize:
-        """The dimensions: those that are given, the others by `model_size`."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in ModelSize._fields}
-        return SIZES[self.model_size]._replace(**{k: v for k, v in given.items() if v is not None})
+        return dimensions(self, SIZES)
 
     @property
     def widest_layer(self) -> int:
