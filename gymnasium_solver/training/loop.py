@@ -413,19 +413,15 @@ def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
     hold their results and errors: train_stacked({"seed 1": train_one, "seed 2": train_two}).
 
     A lane runs the same loop as a training alone, with its own agent, environments, random streams
-    and run folder. What costs most is done together for all of them: steps of environments written
-    in NumPy, forward passes of small networks, gradients where that pays (fast/stacked.py), and
-    whole updates on a GPU (fast/stacked_descent.py). A lane that ends leaves the others to go on.
+    and run folder. What costs most is done together for all of them: forward passes of small
+    networks, gradients where that pays (fast/stacked.py), and whole updates on a GPU
+    (fast/stacked_descent.py). A lane that ends leaves the others to go on.
 
     SIGINT and SIGTERM ask every lane to stop after its epoch; a second signal stops at once."""
-    from gymnasium_solver.envs.engines.cartpole import ArraySteps  # imports environments
-
-    # Steps last: there the lanes meet that are collecting, evaluating and testing.
     works: dict[str, Work] = {
         "descent": Descents(),
         "gradient": Gradients(),
         "inference": Inferences(),
-        "env step": ArraySteps(),
     }
     lanes = Lanes(works)
 

@@ -81,7 +81,6 @@ def what_was_learnt(run: Run) -> tuple[bytes, list[dict[str, Any]]]:
         {"max_episode_steps": 7},  # truncations
         {"env_boundary_steps": 192},  # resets of all envs
         {"normalize_obs": "rolling"},
-        {"env_kwargs": {"sutton_barto_reward": True}},
         {"recurrent": "gru", "recurrent_dim": 8, "sequence_length": 8},
         {"recurrent": "lstm", "recurrent_dim": 8, "sequence_length": 8, "max_episode_steps": 7},
     ],

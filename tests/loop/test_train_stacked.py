@@ -6,11 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.envs.engines.cartpole import ArraySteps
 from gymnasium_solver.fast import stacked
 from gymnasium_solver.lanes import Lane
 from gymnasium_solver.runs.run import Run
@@ -179,27 +177,6 @@ def test_stopped_by_a_signal_and_resumed_together_or_alone(
     for run, expected in zip(resumed, whole, strict=True):
         assert run.meta()["status"] == "finished"
         assert weight_hash(run) == weight_hash(expected)
-
-
-def test_batches_of_an_array_env_step_as_alone() -> None:
-    from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-
-    sizes = (3, 8, 1)
-    alone = [CartPoleVectorEnv(n, max_episode_steps=20) for n in sizes]
-    joint = [CartPoleVectorEnv(n, max_episode_steps=20) for n in sizes]
-    for i, env in enumerate((*alone, *joint)):
-        env.reset(seed=i % 3)
-    rng, steps = np.random.default_rng(0), ArraySteps()
-    for t in range(100):
-        if t == 50:  # one begins anew, on its own
-            alone[1].reset(seed=7)
-            joint[1].reset(seed=7)
-        actions = [rng.integers(0, 2, n) for n in sizes]
-        some = range(3) if t % 5 else range(2)  # not all of them every time
-        expected = [alone[i].step(actions[i]) for i in some]
-        got = steps([(joint[i], actions[i]) for i in some])
-        for a, b in zip(got, expected, strict=True):
-            assert all(np.array_equal(x, y) for x, y in zip(a[:4], b[:4], strict=True))
 
 
 def test_a_loss_that_cannot_be_stacked_is_computed_by_each() -> None:

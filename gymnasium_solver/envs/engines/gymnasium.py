@@ -18,7 +18,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
-from gymnasium_solver.envs.engines.cartpole import ArrayStep
+from gymnasium_solver.envs.engines.c.cartpole import CompiledBatch, compiled_batch
 from gymnasium_solver.envs.engines.single_envs import (
     VALUES,
     DirectEnvs,
@@ -35,7 +35,8 @@ from gymnasium_solver.envs.suites.minigrid import minigrid_view
 from gymnasium_solver.envs.vector import RAW_REWARD, Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.wrapping import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.fast.native.build import CompiledEnvs
+from gymnasium_solver.fast.native.build import is_preferred
+from gymnasium_solver.lanes import current_lane
 from gymnasium_solver.spaces.observations import (
     GoalFunctions,
     Obs,
@@ -101,8 +102,8 @@ class GymnasiumEngine(Engine):
         self._is_fresh = mode == "sync" and view is None and is_array(self._read.space)
         self._is_batch = mode == "vector"
         self._render_mode = render_mode
-        # An array env may be stepped with those of other seeds (lanes.py), or in C.
-        self._step_native = ArrayStep(self._vec) if mode == "vector" else self._vec.step
+        self._compiled: CompiledBatch | None = None
+        self._may_compile = mode == "vector"
         if mode == "vector" and hasattr(self._vec, "action_space"):
             # CartPole's class checks its actions at each step, for 12 of 45 us: ours are checked.
             self._vec.action_space.contains = lambda actions: True
@@ -136,7 +137,7 @@ class GymnasiumEngine(Engine):
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         given = actions if self._to_vec is None else self._to_vec(actions)
-        answer = self._step_native(given)
+        answer = (self.compiled or self._vec.step)(given)
         if not self._is_batch:  # single envs are checked one by one
             obs, reward, terminated, truncated, info = answer
             if self._is_fresh:
@@ -217,9 +218,11 @@ class GymnasiumEngine(Engine):
         return goal_functions_of(self._goal_env, self.spec.env_id)
 
     @property
-    def compiled(self) -> CompiledEnvs | None:
-        step = self._step_native
-        return step.compiled if isinstance(step, ArrayStep) else None
+    def compiled(self) -> CompiledBatch | None:
+        if self._may_compile and (is_preferred() or current_lane() is not None):
+            self._may_compile = False
+            self._compiled = compiled_batch(self._vec)
+        return self._compiled
 
     @property
     def single_env(self) -> gymnasium.Env[Any, Any] | None:

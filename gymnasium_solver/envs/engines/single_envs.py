@@ -24,7 +24,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from gymnasium_solver.envs.engines.cartpole import compile_single
+from gymnasium_solver.envs.engines.c.cartpole import compile_single
 from gymnasium_solver.envs.env_bugs import OLD_GYM, env_bug, one_line, own_frames, text_of
 from gymnasium_solver.envs.suites.minigrid import MISSION_SPACE, encode_mission, is_mission
 from gymnasium_solver.envs.vector import Info, RawStep

@@ -92,13 +92,13 @@ class CompiledEnvs(Protocol):
 
     @property
     def needs_python(self) -> bool:
-        """Whether `prepare` has something to do before each step."""
+        """Whether `prepare` has something to do where episodes begin."""
 
     def begin(self, units: tuple[np.ndarray, np.ndarray] | None) -> None:
         """Actions are in these units from now on (`ActionKind.env_units`)."""
 
     def prepare(self) -> None:
-        """Provide what the next step needs from Python."""
+        """Provide what the next reset rows need from Python."""
 
     def release(self) -> None:
         """Step into arrays of their own again."""

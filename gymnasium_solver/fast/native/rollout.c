@@ -32,6 +32,7 @@ typedef struct {
     int64_t *again;                        /* of its call: the weights are packed */
     int64_t (*step)(void *);               /* of the environments; returns how many are done */
     void *envs;
+    int64_t waits;                         /* the environments need Python before they reset */
     int64_t n_moving;
     const Moving *moving;                  /* what points to the next row after this one */
     int64_t act_ns;                        /* time spent acting */
@@ -72,7 +73,11 @@ static int64_t collect_row(Row *r) {
     return n_done;
 }
 
-/* n_done: how many environments are done after each row. */
-void collect_rows(Row *r, int64_t n_rows, int64_t *n_done) {
-    for (int64_t t = 0; t < n_rows; t++) n_done[t] = collect_row(r);
+/* n_done: how many environments are done after each row. Returns how many rows were collected. */
+int64_t collect_rows(Row *r, int64_t n_rows, int64_t *n_done) {
+    for (int64_t t = 0; t < n_rows; t++) {
+        n_done[t] = collect_row(r);
+        if (r->waits && n_done[t]) return t + 1;
+    }
+    return n_rows;
 }

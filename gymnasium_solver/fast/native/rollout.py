@@ -8,8 +8,8 @@
     act_s = rows.end()
 
 Rows of a rollout whose policy and environments are both compiled are one call of C; where the
-environments need Python before each step, one call each. Both programs read and write the arrays of
-the rollout in place: nothing is copied between them.
+environments need Python for new episodes, one for each row that ends some. Both programs read and
+write the arrays of the rollout in place: nothing is copied between them.
 """
 
 import ctypes
@@ -35,7 +35,8 @@ class Row(ctypes.Structure):
 
     _fields_ = [
         ("n", c_int64), ("act", c_void_p), ("call", c_void_p), ("again", c_void_p),
-        ("step", c_void_p), ("envs", c_void_p), ("n_moving", c_int64), ("moving", c_void_p),
+        ("step", c_void_p), ("envs", c_void_p), ("waits", c_int64),
+        ("n_moving", c_int64), ("moving", c_void_p),
         ("act_ns", c_int64), ("done", c_void_p), *((name, c_void_p) for name in ROWS),
     ]  # fmt: skip
 
@@ -70,6 +71,7 @@ class CompiledRows:
             name: rows[name] for name in ("reward", "terminated", "truncated")
         }
         self._row = row = Row(n=self.n, done=self.done.ctypes.data, envs=_address(envs.arguments))
+        row.waits = envs.needs_python
         row.act, row.call, row.again = program.entry
         row.step = ctypes.cast(envs.function, c_void_p).value
         moving = [
@@ -98,13 +100,10 @@ class CompiledRows:
 
     def collect(self, n_rows: int) -> np.ndarray:
         """Act and step; returns how many episodes ended at each row."""
-        n_done = np.zeros(n_rows, np.int64)
-        if not self.envs.needs_python:
-            self._collect(self._at, n_rows, n_done.ctypes.data)
-            return n_done
-        for t in range(n_rows):
+        n_done, t = np.zeros(n_rows, np.int64), 0
+        while t < n_rows:
             self.envs.prepare()
-            self._collect(self._at, 1, n_done[t:].ctypes.data)
+            t += self._collect(self._at, n_rows - t, n_done[t:].ctypes.data)
         return n_done
 
     def end(self) -> float:
@@ -158,8 +157,8 @@ def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.sum_back.argtypes = [c_long, c_long, c_void_p, c_void_p, c_void_p]
     library.begin_rows.argtypes = [c_void_p]
     library.collect_rows.argtypes = [c_void_p, c_int64, c_void_p]
-    for name in ("sum_back", "begin_rows", "collect_rows"):
-        getattr(library, name).restype = None
+    library.sum_back.restype = library.begin_rows.restype = None
+    library.collect_rows.restype = c_int64
     return library
 
 

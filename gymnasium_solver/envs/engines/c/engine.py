@@ -76,7 +76,7 @@ class Envs(ctypes.Structure):
     _fields_ = [
         ("n", c_int64), ("max_steps", c_int64), ("obs_size", c_int64),
         *((name, c_void_p) for name in ("state", "rng", "length", "done")),
-        *((name, c_void_p) for name in ("low", "high", "centre", "scale", *ROWS)),
+        *((name, c_void_p) for name in ("low", "high", "centre", "scale", "fresh", *ROWS)),
     ]  # fmt: skip
 
 

@@ -114,7 +114,8 @@ typedef struct gsolve_envs {
     Rng *rng;
     int64_t *length; /* steps of the episode */
     uint8_t *done;   /* the episode is over: the next row opens another one */
-    const double *low, *high, *centre, *scale; /* of actions; see gsolve_given */
+    const double *low, *high, *centre, *scale; /* of actions; see gsolve_one */
+    const State *fresh;                        /* of the episodes that begin next, if given */
     const gsolve_action *actions;              /* from here on: a row of each */
     gsolve_obs *obs;
     float *reward;
@@ -123,8 +124,12 @@ typedef struct gsolve_envs {
 } gsolve_envs;
 
 static inline void gsolve_begin(gsolve_envs *e, int64_t i) {
-    memset(&e->state[i], 0, sizeof(State));
-    reset(&e->state[i], &e->rng[i]);
+    if (e->fresh) {
+        e->state[i] = *e->fresh++;
+    } else {
+        memset(&e->state[i], 0, sizeof(State));
+        reset(&e->state[i], &e->rng[i]);
+    }
     e->length[i] = 0;
     e->done[i] = 0;
 }
