@@ -17,6 +17,9 @@ episode. So every row is an env step, and all shapes are always the same, as CUD
 rest of the program sees the same environments through `engines/device.py`, in NumPy and with the
 NEXT_STEP autoreset of envs/vector.py.
 
+What a collector on a device steps are `Copies`, which a `TensorEngine` makes: `DeviceEnvs` of a
+TorchEnv, others for JAX (engines/jax_tensors.py) and for simulators (engines/simulators.py).
+
 Whatever happens depends on the state and on the generator only, and both are in `state()`: a resume
 is exact without a journal.
 """
@@ -28,6 +31,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gymnasium_solver.envs.vector import Engine
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import Space
 
@@ -92,11 +96,64 @@ class DeviceStep(NamedTuple):
     """bool [N]: the time limit was reached. Both may be true."""
 
 
-class DeviceEnvs:
-    """N copies of a TorchEnv, stepped together.
+class Copies(ABC):
+    """N copies of an environment as tensors, stepped together."""
+
+    n_envs: int
+    generator: torch.Generator
+    """Of the environment where it is a TorchEnv, and of the policy's noise."""
+    is_capturable = False
+    """Whether a rollout may be a CUDA graph."""
+    hides_ends = False
+    """Whether the final observations of episodes that ended so far were not given."""
+
+    @property
+    @abstractmethod
+    def obs(self) -> Tensor:
+        """The newest observations."""
+
+    def fresh(self, n_rows: int) -> list[State]:
+        """What `step` needs to open new episodes, for this many steps."""
+        return [{}] * n_rows
+
+    @abstractmethod
+    def step(self, actions: Tensor, fresh: State | None = None) -> DeviceStep:
+        """Step all copies with actions in the units of the action space."""
+
+    def begin(self) -> None:  # noqa: B027
+        """Called before a rollout."""
+
+    def settle(self) -> None:  # noqa: B027
+        """Called after a rollout, when its rows are stored."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Tensor]:
+        """All that the next steps depend on."""
+
+    @abstractmethod
+    def load_state(self, saved: Mapping[str, Any]) -> None:
+        """Load what `state` returned, for as many copies on the same kind of device."""
+
+
+class TensorEngine(Engine):
+    """An engine whose environments can be tensors on a device of torch's."""
+
+    def not_on(self, device: torch.device) -> str | None:
+        """What keeps them from being on this device; None: nothing does."""
+        return None
+
+    @abstractmethod
+    def on(self, device: torch.device, seed: int) -> Copies:
+        """The same environments as tensors on a device, reset with this seed."""
+
+
+class DeviceEnvs(Copies):
+    """N copies of a TorchEnv.
 
     `step` works on new tensors; `settle` copies the last of them to where the first ones were,
     since a CUDA graph begins where it began before."""
+
+    is_capturable = True
 
     def __init__(self, env: TorchEnv, n_envs: int, seed: int, most_steps: int | None = None):
         """`most_steps`: the time limit, in place of the environment's own."""
@@ -114,7 +171,7 @@ class DeviceEnvs:
         return self.env.observe(self._now)
 
     def fresh(self, n_rows: int) -> list[State]:
-        """The states of new episodes for this many steps, drawn at once."""
+        """The states of new episodes, drawn at once."""
         drawn = self.env.reset(n_rows * self.n_envs, self.generator)
         rows = {name: part.unflatten(0, (n_rows, -1)).unbind() for name, part in drawn.items()}
         return [{name: parts[t] for name, parts in rows.items()} for t in range(n_rows)]

@@ -168,8 +168,10 @@ class Recurring:
         device: torch.device,
         generators: Sequence[torch.Generator] = (),
         optimizers: Sequence[Counted] = (),
+        captures: bool = True,
     ):
-        self.device = device
+        """`captures`: False if the function cannot be a graph; it is called then."""
+        self.device, self._is_capturable = device, captures
         self._generators, self._optimizers = list(generators), list(optimizers)
         self._captures = Captures[Callable[[], list[Tensor]], _InPlace](self._captured)
         self._staging: Staging | None = None
@@ -187,7 +189,9 @@ class Recurring:
         if self.device.type != "cuda":
             return function(numbers)
         places = self._uploaded(numbers)
-        capture = self._captures((key, len(places)), lambda: function(places))
+        capture = None
+        if self._is_capturable:
+            capture = self._captures((key, len(places)), lambda: function(places))
         if capture is None:
             with inlined():
                 return function(places)

@@ -20,7 +20,7 @@ from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.envs.engines.device import DeviceEngine
+from gymnasium_solver.envs.device import TensorEngine
 from gymnasium_solver.envs.journal import JournaledEnv, can_save
 from gymnasium_solver.envs.spec import task_rows
 from gymnasium_solver.envs.vector import SUCCEEDED, CompiledEnvs, Engine, Step, Totals, VectorEnv
@@ -49,7 +49,7 @@ N_OUTPUTS_WITH_VALUE = 5  # of the acting program of a policy with memory
 
 def collector_for(config: Config, env: VectorEnv, agent: Agent) -> "Collector | DeviceCollector":
     """What the agent learns from: rollouts of the environment, or demonstrations."""
-    if isinstance(env, DeviceEngine) and keeps_on_host(config, env, agent) is None:
+    if isinstance(env, TensorEngine) and keeps_on_host(config, env, agent) is None:
         rows, seed = config.rollout_rows, stage_seed(config, "train")
         return DeviceCollector(env, agent, rows, seed, config.check_finite)
     return host_collector(config, env, agent)

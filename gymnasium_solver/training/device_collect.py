@@ -20,8 +20,7 @@ from torch import Tensor
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.device_rollout import DeviceRollout
-from gymnasium_solver.envs.device import DeviceEnvs, DeviceStep
-from gymnasium_solver.envs.engines.device import DeviceEngine
+from gymnasium_solver.envs.device import Copies, DeviceStep, TensorEngine
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
@@ -41,13 +40,13 @@ def keeps_on_host(config: Config, env: VectorEnv, agent: Agent) -> str | None:
     inner = env
     while isinstance(inner, VectorWrapper):
         inner = inner.env
-    if not isinstance(inner, DeviceEngine):
+    if not isinstance(inner, TensorEngine):
         return None
     if inner is not env:
         return "a wrapper"
     if config.curriculum is not None:
         return "curriculum"
-    return getattr(agent, "needs_host", "the algorithm")
+    return inner.not_on(agent.device) or getattr(agent, "needs_host", "the algorithm")
 
 
 class Totals(NamedTuple):
@@ -59,7 +58,7 @@ class Totals(NamedTuple):
 
 class DeviceCollector(EpisodeStats):
     def __init__(
-        self, env: DeviceEngine, agent: Agent, n_rows: int, seed: int, check_finite: bool = True
+        self, env: TensorEngine, agent: Agent, n_rows: int, seed: int, check_finite: bool = True
     ):
         super().__init__()
         self.env, self.policy = JournaledEnv(env), agent.policy
@@ -67,7 +66,7 @@ class DeviceCollector(EpisodeStats):
         self.check_finite = check_finite
         self.timer = Timer()  # replaced by that of the training loop
         self._engine = env
-        self._envs: DeviceEnvs | None = None
+        self._envs: Copies | None = None
         self._is_new = True  # no rollout has begun in them
         self._totals: Totals | None = None
         self._storage: DeviceRollout | None = None
@@ -107,8 +106,11 @@ class DeviceCollector(EpisodeStats):
             torch.zeros(n, dtype=torch.float64, device=device),
             torch.zeros(n, dtype=torch.int64, device=device),
         )
-        self._recurring = Recurring(device, [self._envs.generator])
+        self._recurring = self._recurring_in(self._envs)
         self._is_new = True
+
+    def _recurring_in(self, envs: Copies) -> Recurring:
+        return Recurring(self.device, [envs.generator], captures=envs.is_capturable)
 
     @torch.no_grad()
     def _roll(self, n_rows: int) -> Tensor:
@@ -215,6 +217,11 @@ class DeviceCollector(EpisodeStats):
         return None if self._recurring is None else self._recurring.failure
 
     @property
+    def hides_ends(self) -> bool:
+        """Whether episodes ended whose final observations the environment did not give."""
+        return self._envs is not None and self._envs.hides_ends and self.n_episodes > 0
+
+    @property
     def unfinished(self) -> DeviceRollout:
         """Rows of a rollout that was interrupted: none, since it is one call."""
         self._open()
@@ -230,7 +237,7 @@ class DeviceCollector(EpisodeStats):
             )
         self.policy = agent.policy
         if self._envs is not None:
-            self._recurring = Recurring(self.device, [self._envs.generator])
+            self._recurring = self._recurring_in(self._envs)
 
     def close(self) -> None:
         self._envs = self._recurring = self._storage = None

@@ -70,6 +70,11 @@ from gymnasium_solver.training.threads import (
 )
 from gymnasium_solver.training.trainer import Trainer, configured_observers
 
+HIDDEN_ENDS = (
+    "the simulator gives no final observations (info has no final_observation): truncated episodes "
+    "bootstrap from the observation one step before their end"
+)
+
 
 def train(
     config: Config,
@@ -336,7 +341,7 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
         _save_rollout(trainer)
         raise
     _report_update_mode(trainer)
-    _report_uncaptured(trainer)
+    _report_device(trainer)
     return metrics
 
 
@@ -347,13 +352,18 @@ def _report_update_mode(trainer: Trainer) -> None:
         trainer.observer.on_message("info", f"updates run in {trainer.update_mode}")
 
 
-def _report_uncaptured(trainer: Trainer) -> None:
-    """Tell once what of a training on a device is no CUDA graph: known after a few epochs."""
+def _report_device(trainer: Trainer) -> None:
+    """Tell once what is known of a training on a device after a few epochs: what is no CUDA graph,
+    and that final observations are hidden."""
+    texts = {}
     for name, owner in (("rollouts", trainer.collector), ("updates", trainer.agent)):
-        reason = getattr(owner, "uncaptured", None)
-        if reason is not None and name not in trainer.told_uncaptured:
-            trainer.told_uncaptured.add(name)
-            text = f"{name} run without a CUDA graph, several times slower: {reason}"
+        if (reason := getattr(owner, "uncaptured", None)) is not None:
+            texts[name] = f"{name} run without a CUDA graph, several times slower: {reason}"
+    if getattr(trainer.collector, "hides_ends", False):
+        texts["ends"] = HIDDEN_ENDS
+    for name, text in texts.items():
+        if name not in trainer.told_of_device:
+            trainer.told_of_device.add(name)
             trainer.observer.on_message("warning", text)
 
 

@@ -110,7 +110,7 @@ class Trainer:
         self.progress = Progress()
         self.notes: list[str] = []
         self.stop_detail: str | None = None
-        self.told_uncaptured: set[str] = set()
+        self.told_of_device: set[str] = set()
         self.is_over = False
         self.background: BackgroundEvaluator | None = None  # once there is a run, for eval_async
         self.alerts: Alerts | None = None  # once there is a run

@@ -2,13 +2,14 @@
 
     make_vector_env("Torch/CartPole-v1", 64)           # of suites/torch_classics.py
     make_vector_env("Torch/my_module:MyEnv", 64)       # a TorchEnv of the user's
+    make_vector_env("Torch/my_module:make_one", 64)    # another simulator (simulators.py)
 
 This is how everything sees them that is not made for tensors: evaluations, videos, the inspector,
 wrappers, and algorithms that collect on the host. They are stepped on the CPU here. A training that
 can stay on its device takes `on(...)` instead (training/device_collect.py).
 """
 
-import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,15 @@ from gymnasium_solver.envs.device import (
     STATE,
     DeviceEnvs,
     State,
+    TensorEngine,
     TorchEnv,
     chosen,
 )
+from gymnasium_solver.envs.engines.simulators import Simulator, check_kwargs
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.torch_classics import CLASSICS
-from gymnasium_solver.envs.vector import Engine, Info, RawStep
+from gymnasium_solver.envs.vector import Info, RawStep
 from gymnasium_solver.errors import EnvError, TrustError
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.suggest import did_you_mean
@@ -35,7 +38,7 @@ PREFIX = "Torch/"
 TENSORS = "all envs are tensors"
 
 
-class DeviceEngine(Engine):
+class DeviceEngine(TensorEngine):
     def __init__(self, request: EnvRequest, kind: type[TorchEnv]):
         self._kind, self._kwargs = kind, request.env_kwargs
         self._env = self._made(torch.device("cpu"), request.env_id)
@@ -60,7 +63,6 @@ class DeviceEngine(Engine):
             raise env_bug(f"{env_id}: {self._kind.__name__}(...) raised", error) from error
 
     def on(self, device: torch.device, seed: int) -> DeviceEnvs:
-        """The same environments as tensors on a device, reset with this seed."""
         env = self._made(device, self.spec.env_id)
         return DeviceEnvs(env, self.n_envs, seed, self.spec.max_episode_steps)
 
@@ -110,13 +112,17 @@ class DeviceEngine(Engine):
         super().close()
 
 
-def make_torch(request: EnvRequest) -> DeviceEngine:
-    """A classic, or a class of the user's."""
-    return DeviceEngine(request, env_class(request))
+def make_torch(request: EnvRequest) -> TensorEngine:
+    """A classic, a class of the user's, or a simulator that a function of the user's makes."""
+    made_by = named(request)
+    if isinstance(made_by, type) and issubclass(made_by, TorchEnv):
+        check_kwargs(request, made_by, ["device"])
+        return DeviceEngine(request, made_by)
+    return Simulator(request, made_by)
 
 
-def env_class(request: EnvRequest) -> type[TorchEnv]:
-    """The class that an id names, which takes these env_kwargs."""
+def named(request: EnvRequest) -> Callable[..., Any]:
+    """The class or function that an id names."""
     env_id = request.env_id
     name = env_id.removeprefix(PREFIX)
     module, _, attribute = name.partition(":")
@@ -136,11 +142,9 @@ def env_class(request: EnvRequest) -> type[TorchEnv]:
             f"Unknown environment {env_id!r}: {what}. There are {known}, and Torch/module:Class "
             "for a TorchEnv of your own (docs/device_environments.md)."
         )
-    if not (isinstance(kind, type) and issubclass(kind, TorchEnv)):
-        raise EnvError(f"{env_id}: {attribute} is not a TorchEnv (docs/device_environments.md).")
-    takes = [name for name in inspect.signature(kind).parameters if name != "device"]
-    for key in request.env_kwargs:
-        if key not in takes:
-            expected = ", ".join(takes) or "none"
-            raise EnvError(f"{env_id}: unknown env_kwargs key {key!r}. It takes: {expected}.")
+    if not callable(kind):
+        raise EnvError(
+            f"{env_id}: {attribute} is not a TorchEnv, nor a function that makes a simulator "
+            "(docs/device_environments.md)."
+        )
     return kind
