@@ -188,9 +188,8 @@ class Plan:
 
     @property
     def tests(self) -> bool:
-        """Whether the run ends with a held-out test: it is evaluated, has a goal, or asks for one."""
-        asked = self.config.test_episodes != "auto"
-        return asked or self.evaluates or self.threshold is not None
+        """Whether the run ends with a held-out test."""
+        return self.evaluates or self.threshold is not None
 
 
 # -- cadences -------------------------------------------------------------------------------
