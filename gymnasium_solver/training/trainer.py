@@ -130,7 +130,9 @@ class Trainer:
             self.collector = RemoteCollector(config, env, self.agent, observer.on_message)
         else:
             self.collector = collector_for(config, env, self.agent)
-            if reason := keeps_on_host(config, env, self.agent):
+            reason = keeps_on_host(config, env, self.agent)
+            # JAX on a CPU hands its arrays over without a copy either way.
+            if reason and (env.spec.engine == "torch" or self.agent.device.type != "cpu"):
                 self.notes.append(ON_HOST.format(reason))
             self._note_rounding(config)
         self.stages: Stages | None = None

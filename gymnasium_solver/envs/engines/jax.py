@@ -8,24 +8,31 @@ Such an environment is two pure functions, reset(key) and step(key, state, actio
 them over the rows, keeps the states on the device, and opens new episodes where the contract asks
 for it, all inside one compiled function; rows that need no reset cost none. Arrays are handed over
 by DLPack: on the CPU without a copy (read-only, as a Step's arrays are to be treated anyway), from
-an accelerator by one transfer. The first step compiles, for seconds to minutes.
+an accelerator by one transfer. A training that can stay on the device takes them as tensors of torch
+instead (jax_tensors.py). The first step compiles, for seconds to minutes.
 
 The time limit is made here, so that it is a truncation: gymnax itself reports it as a termination.
 env_kwargs go to the environment's constructor, for gymnax those that are its parameters to them.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium
 import numpy as np
 
 from gymnasium_solver.config.code import import_code
+from gymnasium_solver.envs.device import TensorEngine
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.own import imported
-from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv
+from gymnasium_solver.envs.vector import Info, RawStep, Space, VectorEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs, flatten_space
+
+if TYPE_CHECKING:
+    import torch
+
+    from gymnasium_solver.envs.engines.jax_tensors import JaxCopies
 
 HINT = 'JAX environments are an extra: pip install "gymnasium-solver[jax]"'
 BRAX_LIMIT = 1000  # Brax's own episode length
@@ -43,7 +50,7 @@ class Functions(NamedTuple):
     action: Space
 
 
-class JaxEngine(Engine):
+class JaxEngine(TensorEngine):
     """N rows of a functional environment, stepped together on JAX's default device. The time limit
     is in frames, as elsewhere, where an action is held for several."""
 
@@ -58,9 +65,22 @@ class JaxEngine(Engine):
         if frame_skip > 1:
             functions = functions._replace(step=_held(functions.step, frame_skip))
         self._most_steps = None if limit is None else -(-limit // frame_skip)
+        self._functions = functions
         self._begin, self._advance = _batched(functions, n_envs)
         self._state: Any = None
         self._key: Any = None
+
+    def not_on(self, device: "torch.device") -> str | None:
+        from gymnasium_solver.envs.engines.jax_tensors import runs_on
+
+        return None if runs_on(device) else f"device: {device.type} (JAX is not there)"
+
+    def on(self, device: "torch.device", seed: int) -> "JaxCopies":
+        from gymnasium_solver.envs.engines.jax_tensors import JaxCopies
+
+        return JaxCopies(
+            self._functions, self.n_envs, seed, self._most_steps, self.observation_space, device
+        )
 
     def _reset(self, seed: int) -> tuple[Obs, Info]:
         import jax

@@ -1,0 +1,148 @@
+"""JAX environments as tensors of torch on the device that both use, by DLPack and without a copy.
+
+    envs = JaxCopies(functions, n_envs=1024, seed=1, most_steps=500, space=space, device=device)
+    step = envs.step(actions)                    # a DeviceStep, as of envs/device.py
+
+The step of all rows, the time limit and the autoreset (SAME_STEP) are one compiled function. JAX
+launches it by itself, so a rollout is no CUDA graph; the host does not wait for it either, since
+DLPack orders the streams of the two.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from gymnasium_solver.envs.device import GENERATOR, STATE, Copies, DeviceStep, State
+from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces.space_types import Space
+
+if TYPE_CHECKING:
+    from gymnasium_solver.envs.engines.jax import Functions
+
+PLATFORMS = {"cpu": ("cpu",), "cuda": ("gpu", "cuda")}
+"""torch's name of a device -> JAX's."""
+
+
+def runs_on(device: torch.device) -> bool:
+    """Whether JAX computes on this device of torch's."""
+    import jax
+
+    return jax.default_backend() in PLATFORMS.get(device.type, ())
+
+
+class JaxCopies(Copies):
+    """N rows of a functional environment."""
+
+    def __init__(
+        self,
+        functions: "Functions",
+        n_envs: int,
+        seed: int,
+        most_steps: int | None,
+        space: Space,
+        device: torch.device,
+    ):
+        import jax
+
+        self.n_envs = n_envs
+        self.generator = torch.Generator(device).manual_seed(seed)  # of the policy's noise
+        begin, self._advance = _compiled(functions, n_envs, most_steps, space)
+        self._carry: Any
+        self._obs: Any
+        self._obs, self._carry = begin(jax.random.key(seed % 2**32))
+
+    @property
+    def obs(self) -> Tensor:
+        return torch.from_dlpack(self._obs)
+
+    def step(self, actions: Tensor, fresh: State | None = None) -> DeviceStep:
+        import jax
+
+        if not actions.is_floating_point():
+            actions = actions.int()  # JAX has no int64 by default
+        given = jax.dlpack.from_dlpack(actions.contiguous())
+        found, self._carry = self._advance(self._carry, given)
+        self._obs = found[0]
+        return DeviceStep(*map(torch.from_dlpack, found))
+
+    def state(self) -> dict[str, Tensor]:
+        leaves = self._leaves()
+        states = {
+            f"{STATE}{i}": torch.from_dlpack(_plain(leaf)).clone() for i, leaf in enumerate(leaves)
+        }
+        return {**states, GENERATOR: self.generator.get_state()}
+
+    def load_state(self, saved: Mapping[str, Any]) -> None:
+        import jax
+        import jax.numpy as jnp
+
+        leaves = []
+        for i, own in enumerate(self._leaves()):
+            given = saved.get(f"{STATE}{i}")
+            if given is None or tuple(given.shape) != _plain(own).shape:
+                raise EnvError(
+                    f"the saved environments have no {STATE}{i} of shape {[*_plain(own).shape]}."
+                )
+            data = jnp.asarray(torch.as_tensor(given).numpy(), dtype=_plain(own).dtype)
+            leaves.append(jax.random.wrap_key_data(data) if _is_key(own) else data)
+        inside = jax.tree.structure((self._obs, self._carry))
+        self._obs, self._carry = jax.tree.unflatten(inside, leaves)
+        self.generator.set_state(torch.as_tensor(saved[GENERATOR]))
+
+    def _leaves(self) -> list[Any]:
+        import jax
+
+        return jax.tree.leaves((self._obs, self._carry))
+
+
+def _is_key(leaf: Any) -> bool:
+    import jax
+
+    return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _plain(leaf: Any) -> Any:
+    """A leaf as numbers: a random key is none."""
+    import jax
+
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _compiled(functions: "Functions", n_envs: int, most_steps: int | None, space: Space) -> Any:
+    """The first observations and the carry (key, states, lengths) of a key; a step of all rows."""
+    import jax
+    import jax.numpy as jnp
+
+    def opened(key: Any) -> Any:
+        obs, state = jax.vmap(functions.reset)(jax.random.split(key, n_envs))
+        return obs.astype(space.dtype), state
+
+    def begin(key: Any) -> Any:
+        key, inner = jax.random.split(key)
+        obs, state = opened(inner)
+        return obs, (key, state, jnp.zeros(n_envs, jnp.int32))
+
+    def advance(carry: Any, actions: Any) -> Any:
+        key, state, lengths = carry
+        key, for_steps, for_resets = jax.random.split(key, 3)
+        keys = jax.random.split(for_steps, n_envs)
+        final_obs, state, reward, terminated = jax.vmap(functions.step)(keys, state, actions)
+        final_obs, terminated, lengths = final_obs.astype(space.dtype), terminated != 0, lengths + 1
+        truncated = lengths >= (jnp.iinfo(jnp.int32).max if most_steps is None else most_steps)
+        done = terminated | truncated
+
+        def where(new: Any, old: Any) -> Any:
+            return jnp.where(done.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(old.dtype)
+
+        stepped = final_obs, state
+        obs, state = jax.lax.cond(
+            done.any(),
+            lambda: jax.tree.map(where, opened(for_resets), stepped),
+            lambda: stepped,
+        )
+        found = obs, final_obs, reward.astype(jnp.float32), terminated, truncated
+        return found, (key, state, jnp.where(done, 0, lengths))
+
+    return jax.jit(begin), jax.jit(advance)
