@@ -11,6 +11,7 @@ Differences from the authors' code (danijar/dreamerv3):
   were acted with.
 - All sequences are drawn uniformly; theirs also draws each new sequence once.
 - The first `learning_starts` actions are uniform; theirs are of the untrained actor, nearly so.
+- The layer that reads Box actions starts with random biases (nets/rssm.py).
 - Evaluations draw latents, as theirs, and take the most likely action, unless sampled ones score
   more.
 """

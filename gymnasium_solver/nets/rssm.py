@@ -30,6 +30,7 @@ from gymnasium_solver.nets.image_codec import (
     ImageEncoder,
     RMSNorm,
     dense,
+    initialise,
     linear,
 )
 from gymnasium_solver.nets.network import Network
@@ -198,6 +199,10 @@ class DreamerNet(nn.Module):
         self.model = Model(
             self.encoder.width, image, size, self.n_actions, unimix, n_bins, generator
         )
+        if not self.is_choice:
+            # With biases of 0 the norm would leave only the sign of a single number.
+            first: Any = self.rssm.from_action[0]
+            initialise(first.bias, self.n_actions, generator)
         self.state_width = size.deter_dim + size.latent_dim
         self.actor = mlp(
             self.state_width, size.units, ACTOR_LAYERS, n_outputs, generator, ACTOR_SCALE

@@ -348,6 +348,15 @@ def test_actions_beyond_the_bounds_are_read_as_the_bounds() -> None:
     assert one_hot.tolist() == [[[0.0, 1.0]], [[1.0, 0.0]]]
 
 
+def test_the_size_of_a_single_number_reaches_the_model() -> None:
+    """A norm over w * a has the same outputs for all a of one sign."""
+    rssm = learner(actions=spaces.Box(-1.0, 1.0, (1,))).net.rssm
+    small, large = rssm.from_action(torch.tensor([[0.2], [0.9]]))
+    assert (small - large).norm() > 0.2 * large.norm()
+    one_of_two: Any = learner().net.rssm.from_action[0]
+    assert not one_of_two.bias.any()  # choices have weights of their own
+
+
 def test_images_are_encoded_and_decoded() -> None:
     generator = torch.Generator().manual_seed(0)
     encode = ImageEncoder(3, (48, 64), 2, generator)
