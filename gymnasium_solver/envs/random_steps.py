@@ -159,26 +159,31 @@ class RepeatedPairs:
     a sign that what pays depends on what was seen earlier, or on chance."""
 
     def __init__(self) -> None:
-        self._reward: dict[bytes, float] = {}
-        self._n_seen = self._n_different = 0
+        self._pairs: list[np.ndarray] = []
+        self._rewards: list[np.ndarray] = []
 
     def add(self, columns: list[np.ndarray], rewards: np.ndarray) -> None:
         """`columns`: the parts of the observations and the actions, [n, ...] each."""
         flat = [column.reshape(len(rewards), -1) for column in columns]
         if sum(column[:1].nbytes for column in flat) > MOST_PAIR_BYTES:
             return  # images: equal ones are rare
-        rows = zip(*([row.tobytes() for row in column] for column in flat), strict=True)
-        for parts, reward in zip(rows, rewards.tolist(), strict=True):
-            key = b"".join(parts)
-            before = self._reward.setdefault(key, reward)
-            self._n_different += abs(before - reward) > 1e-6 * (1.0 + abs(before))
-        self._n_seen += len(rewards)
+        rows = [np.ascontiguousarray(column).view(np.uint8) for column in flat]
+        self._pairs.append(np.hstack(rows))
+        self._rewards.append(rewards.astype(np.float64))
 
     @property
     def ambiguous(self) -> float | None:
         """Their share; None if too few pairs are repeated."""
-        n_repeated = self._n_seen - len(self._reward)
-        return None if n_repeated < FEWEST_REPEATED else self._n_different / n_repeated
+        if not self._pairs:
+            return None
+        pairs, rewards = np.concatenate(self._pairs), np.concatenate(self._rewards)
+        as_one = pairs.view(np.dtype((np.void, pairs.shape[1]))).reshape(-1)
+        _, first, own = np.unique(as_one, return_index=True, return_inverse=True)
+        n_repeated, before = len(rewards) - len(first), rewards[first][own]
+        if n_repeated < FEWEST_REPEATED:
+            return None
+        is_different = np.abs(before - rewards) > 1e-6 * (1.0 + np.abs(before))
+        return float(is_different.sum() / n_repeated)
 
 
 def _stacked(rows: list[Any]) -> Any:

@@ -24,8 +24,9 @@ GRADIENT_GAIN, LARGE_PRODUCT, ACT_GAIN = 0.25e-3, 1e6, 0.1e-3
 # 0.8 s, with a warm one not at all, and which it is may not matter: half of the delay is the most
 # that is lost in either case.
 WORTH_COMPILING = 0.25
-# In up to this many updates the C compiler would take longer than what it saves in metrics.
-FEW_UPDATES = 200
+# In up to this many updates, each of this many rows, the C compiler would take longer than what it
+# saves in metrics.
+FEW_UPDATES, FEW_ROWS = 200, 256
 # Gradient steps from which fusing kernels on a GPU, which takes about half a minute, is worth it.
 WORTH_FUSING = 100_000
 # With a recurrent core a gradient is many small operations: it saves about 3 ms (GRU, sequences of
