@@ -8,7 +8,7 @@ Such an environment is two pure functions, reset(key) and step(key, state, actio
 them over the rows, keeps the states on the device, and opens new episodes where the contract asks
 for it, all inside one compiled function; rows that need no reset cost none. Arrays are handed over
 by DLPack: on the CPU without a copy (read-only, as a Step's arrays are to be treated anyway), from
-an accelerator by one transfer. A training that can stay on the device takes them as tensors of torch
+an accelerator by one transfer. A training that can stay on the device takes them as torch tensors
 instead (jax_tensors.py). The first step compiles, for seconds to minutes.
 
 The time limit is made here, so that it is a truncation: gymnax itself reports it as a termination.
