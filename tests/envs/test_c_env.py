@@ -103,6 +103,23 @@ def test_masks(tmp_path: Path) -> None:
         env.step(np.array([(t + 1) % 3] * 2))
 
 
+def test_threads_change_nothing() -> None:
+    """Copies have their own states and random numbers, whichever thread steps them."""
+    one, two, seven = (make_vector_env("c:snake", 7, env_kwargs={"threads": n}) for n in (1, 2, 7))
+    seen = [env.reset(5) for env in (one, two, seven)]
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        assert all(np.array_equal(seen[0], obs) for obs in seen)
+        actions = rng.integers(one.action_space.n, size=7)
+        steps = [env.step(actions) for env in (one, two, seven)]
+        for step in steps[1:]:
+            assert np.array_equal(step.reward, steps[0].reward)
+            assert np.array_equal(step.is_over, steps[0].is_over)
+        seen = [step.obs for step in steps]
+    with pytest.raises(EnvError, match="threads is 0, expected a whole number from 1 to 16"):
+        make_vector_env("c:snake", 1, env_kwargs={"threads": 0})
+
+
 def test_a_headers_change_is_seen(tmp_path: Path) -> None:
     """Other files that it includes count for the cache."""
     text = SMALL.replace("#define OBS", '#include "level.h"\n#define OBS', 1)
@@ -289,8 +306,8 @@ int main(void) {
     for (int i = 0; i < gsolve_about.shape.n; i++) size *= gsolve_shape[i];
     double low[64], high[64];
     for (int i = 0; i < 64; i++) low[i] = gsolve_low[0], high[i] = gsolve_high[0];
-    gsolve_envs e = {copies, MAX_STEPS, size, state, rng, length, done, low, high, 0, 0,
-                     actions, obs, reward, terminated, truncated, legal};
+    gsolve_envs e = {copies, MAX_STEPS, size, 1, 0, state, rng, length, done, low, high, 0, 0,
+                     0, actions, obs, reward, terminated, truncated, legal};
     const uint64_t seeds[copies] = {1, 2, 3, 4, 5};
     Rng random = {7};
     gsolve_reset(&e, seeds);

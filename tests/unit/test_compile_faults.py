@@ -261,38 +261,39 @@ def test_the_checks_of_the_shipped_files_see_wrong_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each edit of rollout.c and cartpole.c is noticed by its check."""
-    from gymnasium_solver.envs.engines import cartpole
+    from gymnasium_solver.envs.engines.c import cartpole, engine
     from gymnasium_solver.fast.native import rollout
 
     monkeypatch.setenv(build.CACHE_VARIABLE, str(tmp_path))
-    edits = {
-        (build.ROLLOUT[0], rollout._agrees): [
-            ("own[i] + share[i] * to", "own[i] - share[i] * to"),
-            ("= !is_reset", "= is_reset"),
-            ("r->terminated[i] | r->truncated[i]", "r->terminated[i]"),
-            ("is_reset ? 0.0 :", "is_reset ? 1.0 :"),
-            ("r->episode_length[i] + 1", "r->episode_length[i] + 2"),
-            ("+= r->moving[i].bytes", "+= 2 * r->moving[i].bytes"),
-        ],
-        (Path(cartpole.__file__).with_name("cartpole.c"), cartpole._agrees): [
-            ("p->tau * xacc", "p->tau + xacc"),
-            ("- cosine * temp", "+ cosine * temp"),
-            ("++p->steps[i] >= p->max_steps", "++p->steps[i] > p->max_steps"),
-            ("-(float)terminated", "(float)terminated"),
-            ("p->steps[i] = 0;", ""),
-            ("reward = 0.0f", "reward = 1.0f"),
-        ],
-    }
-    flags = ["-O0", "-ffp-contract=off"]
-    for (file, agrees), changes in edits.items():
-        build.load_file(file, flags, agrees)
-        for before, after in changes:
-            text = file.read_text()
-            assert before in text
-            changed = tmp_path / "changed.c"
-            changed.write_text(text.replace(before, after))
-            with pytest.raises(Unsupported, match="wrong"):
-                build.load_file(changed, flags, agrees)
+    changed = tmp_path / "changed.c"
+
+    def change(text: str, before: str, after: str) -> None:
+        assert before in text
+        changed.write_text(text.replace(before, after))
+
+    files, flags = build.ROLLOUT[0], ["-O0", "-ffp-contract=off"]
+    build.load_file(files, flags, rollout._agrees)
+    for before, after in [
+        ("own[i] + share[i] * to", "own[i] - share[i] * to"),
+        ("= !is_reset", "= is_reset"),
+        ("r->terminated[i] | r->truncated[i]", "r->terminated[i]"),
+        ("is_reset ? 0.0 :", "is_reset ? 1.0 :"),
+        ("r->episode_length[i] + 1", "r->episode_length[i] + 2"),
+        ("+= r->moving[i].bytes", "+= 2 * r->moving[i].bytes"),
+    ]:
+        change(files[-1].read_text(), before, after)
+        with pytest.raises(Unsupported, match="wrong"):
+            build.load_file([*files[:-1], changed], flags, rollout._agrees)
+    text = (engine.SHIPPED / "cartpole.c").read_text()
+    for before, after in [
+        ("SECONDS * x_acc", "SECONDS + x_acc"),
+        ("- cosine * temp", "+ cosine * temp"),
+        ("s->theta > MAX_ANGLE", "s->theta > 2 * MAX_ANGLE"),
+        ("*reward = 1.0f", "*reward = 2.0f"),
+        ("sine = sin(s->theta)", "sine = (float)sin(s->theta)"),
+    ]:
+        change(text, before, after)
+        assert not cartpole._agrees(engine.load_program(f"c:{changed}"))
 
 
 EDITS = {  # sed scripts on every C text

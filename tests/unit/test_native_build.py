@@ -160,7 +160,7 @@ def test_a_thread_that_comes_late_takes_no_part_of_another_job(tmp_path: Path) -
     """It may be stopped between any two instructions, and on aarch64 it may see writes in another
     order."""
     source, library = tmp_path / "pool.c", tmp_path / "pool.so"
-    source.write_text(LATE + build._text("runtime.h") + build._text("threads.c") + COUNT)
+    source.write_text(LATE + build._text("runtime.h") + build._text("pool.c") + COUNT)
     compiler = build.find_compiler()
     assert compiler is not None
     command = [*compiler, *build.FLAGS, "-O2", "-shared", "-o", str(library), str(source)]

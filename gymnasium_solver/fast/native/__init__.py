@@ -11,7 +11,8 @@
     nest.py       the C loops of a kernel, and kernels as C functions
     emit.py       the C text
     runtime.h     functions, before the generated text
-    threads.c     a pool of threads
+    pool.c        a pool of threads
+    lanes.c       sums of lanes
     optimizer.c   optimiser steps, and gradients with steps for each minibatch
     matmul.c      matrix products
     build.py      compiles it, and keeps the libraries in a cache

@@ -56,11 +56,14 @@ FLAGS = [
 # gcc copy accumulators on aarch64 (15 % slower); x86 does without it.
 OBJECTS = {
     "matmul": (["matmul.c"], ["-O2", "-fno-schedule-insns", "-c"]),
-    "support": (["runtime.h", "threads.c", "optimizer.c"], ["-O2", "-c"]),
+    "support": (["runtime.h", "pool.c", "lanes.c", "optimizer.c"], ["-O2", "-c"]),
 }
 PROGRAM_FLAGS = ["-O2", "-c"]
 PART_LENGTH, MOST_PARTS = 5000, 4  # characters of the functions of a program that are one file
-ROLLOUT = (Path(__file__).with_name("rollout.c"), ["-O2", "-ffp-contract=off"])
+ROLLOUT = (
+    [Path(__file__).with_name(name) for name in ("pool.c", "rollout.c")],
+    ["-O2", "-ffp-contract=off"],
+)
 # Of C that is not ours: what gcc and clang by default only warn of, is nearly always a mistake.
 SOURCE_FLAGS = [
     "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC",
@@ -228,11 +231,11 @@ def _shared_out(functions: Sequence[str]) -> list[str]:
 
 
 def load_file(
-    source: Path, flags: Sequence[str], agrees: Callable[[ctypes.CDLL], bool]
+    sources: Sequence[Path], flags: Sequence[str], agrees: Callable[[ctypes.CDLL], bool]
 ) -> ctypes.CDLL:
-    """The library of a C file that needs no other. `agrees`: see `prove`."""
+    """The library of C files, one text after the other. `agrees`: see `prove`."""
     with _failures():
-        unit = _library(source, flags)
+        unit = _library(sources, flags)
         library = _load(unit.name, unit.make)
     prove(library, lambda: agrees(library))
     return library
@@ -294,8 +297,8 @@ class Unit(NamedTuple):
         return file
 
 
-def _library(source: Path, flags: Sequence[str]) -> Unit:
-    text, options = source.read_text(), [*flags, "-shared"]
+def _library(sources: Sequence[Path], flags: Sequence[str]) -> Unit:
+    text, options = "".join(source.read_text() for source in sources), [*flags, "-shared"]
     return Unit(f"{_key(text, ' '.join(options))}.so", text, options)
 
 

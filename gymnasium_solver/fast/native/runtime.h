@@ -189,7 +189,8 @@ static void column_sums(long rows, long n, const float *from, long row, float *s
 
 /* The generated text: all passes over the samples. */
 HIDDEN void run_flushed(Call *c);
-/* In threads.c: work(with, part, thread) for each part. */
+/* In pool.c: work(with, part, thread) for each part. */
 HIDDEN void in_parts(void (*work)(void *, long, long), void *with, long parts, long threads);
-/* In threads.c: the sum of a range over lanes, in the order of the lanes, into the first. */
+#define BEGIN_WORKER() begin_flush()
+/* In lanes.c: the sum of a range over lanes, in the order of the lanes, into the first. */
 HIDDEN void sum_lanes(const Call *c, long lanes, long stride, long start, long size);

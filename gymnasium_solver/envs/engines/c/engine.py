@@ -31,12 +31,14 @@ from gymnasium_solver.fast.native.build import (
     can_compile,
     load_source,
 )
+from gymnasium_solver.fast.native.rollout import thread_pool
 from gymnasium_solver.suggest import did_you_mean
 
 FOLDER = Path(__file__).parent
 SHIPPED = FOLDER / "shipped"
 MOST_LINES = 12  # of the compiler's message
 TRIAL_STEPS, TRIAL_ENVS = 1000, 3
+THREADS, MOST_THREADS = "threads", 16  # a key of env_kwargs
 
 
 class List(ctypes.Structure):
@@ -74,7 +76,8 @@ class Envs(ctypes.Structure):
     """As in gsolve_vector.h."""
 
     _fields_ = [
-        ("n", c_int64), ("max_steps", c_int64), ("obs_size", c_int64),
+        *((name, c_int64) for name in ("n", "max_steps", "obs_size", "threads")),
+        ("in_parts", c_void_p),
         *((name, c_void_p) for name in ("state", "rng", "length", "done")),
         *((name, c_void_p) for name in ("low", "high", "centre", "scale", "fresh", *ROWS)),
     ]  # fmt: skip
@@ -96,7 +99,8 @@ STATE = ("state", "rng", "length", "done")
 class Copies:
     """N copies in memory of their own. `step` writes into `rows`, which may be replaced."""
 
-    def __init__(self, program: Program, n: int, max_steps: int) -> None:
+    def __init__(self, program: Program, n: int, max_steps: int, threads: int = 1) -> None:
+        pool, threads = thread_pool() if threads > 1 else None, min(threads, n)
         facts, functions = program.facts, program.functions
         shape, width = program.observation.shape or (), facts.action_size
         self.state = np.zeros((n, facts.state_bytes), np.uint8)
@@ -116,6 +120,8 @@ class Copies:
             n,
             max_steps,
             int(np.prod(shape, dtype=int)),
+            1 if pool is None else threads,
+            pool,
             *(a.ctypes.data for a in (self.state, self.rng, self.length, self.done, *self._bounds)),
             **self._places,
         )
@@ -164,14 +170,20 @@ class CEngine(Engine):
 
     def __init__(self, request: EnvRequest) -> None:
         env_id = request.env_id
-        refuse_unknown(request, ())
+        refuse_unknown(request, (THREADS,))
+        threads = request.env_kwargs.get(THREADS, 1)
+        if type(threads) is not int or not 1 <= threads <= MOST_THREADS:
+            raise EnvError(
+                f"{env_id}: {THREADS} is {threads!r}, expected a whole number from 1 to "
+                f"{MOST_THREADS}."
+            )
         self.program = program = load_program(env_id)
         facts = program.facts
         limit = request.max_episode_steps or facts.max_steps
         solved = None if np.isnan(facts.solved) else float(facts.solved)
         spec = EnvSpec(env_id, "c", "written in C", limit, solved, "c")
         super().__init__(request.n_envs, program.observation, program.action, spec)
-        self._copies = Copies(program, request.n_envs, limit)
+        self._copies = Copies(program, request.n_envs, limit, threads)
         text = _file_of(env_id).read_bytes()
         self._source = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
 

@@ -18,7 +18,7 @@
  *
  * A State is saved and restored byte by byte, so it must hold its numbers itself: no pointers, no
  * file handles, no static variables that change. Random numbers come from `rng` alone, one stream
- * for each environment: then a seed repeats a run, on any number of threads.
+ * for each environment: then a seed repeats a run, on any number of threads (env_kwargs: threads).
  *
  * What a file may define besides (all in docs/c_environments.md):
  *

@@ -109,8 +109,9 @@ void gsolve_render(struct gsolve_envs *, int64_t, uint8_t *);
 #pragma GCC visibility pop
 
 typedef struct gsolve_envs {
-    int64_t n, max_steps, obs_size;
-    State *state; /* of each copy */
+    int64_t n, max_steps, obs_size, threads;
+    void (*in_parts)(void (*)(void *, long, long), void *, long, long); /* a pool of threads */
+    State *state;                                                       /* of each copy */
     Rng *rng;
     int64_t *length; /* steps of the episode */
     uint8_t *done;   /* the episode is over: the next row opens another one */
@@ -134,16 +135,18 @@ static inline void gsolve_begin(gsolve_envs *e, int64_t i) {
     e->done[i] = 0;
 }
 
+static inline void gsolve_show(gsolve_envs *e, int64_t i) {
+    observe(&e->state[i], e->obs + i * e->obs_size);
+    if (GSOLVE_MASK) {
+        bool *legal = e->legal + i * N_ACTIONS;
+        for (int k = 0; k < N_ACTIONS; k++) legal[k] = true;
+        mask(&e->state[i], legal);
+    }
+}
+
 /* What the agent is shown of each copy. */
 void gsolve_observe(gsolve_envs *e) {
-    for (int64_t i = 0; i < e->n; i++) {
-        observe(&e->state[i], e->obs + i * e->obs_size);
-        if (GSOLVE_MASK) {
-            bool *legal = e->legal + i * N_ACTIONS;
-            for (int k = 0; k < N_ACTIONS; k++) legal[k] = true;
-            mask(&e->state[i], legal);
-        }
-    }
+    for (int64_t i = 0; i < e->n; i++) gsolve_show(e, i);
 }
 
 /* A new episode in each copy, with random numbers from these seeds. */
@@ -171,10 +174,10 @@ static inline bool gsolve_one(gsolve_envs *e, int64_t i, float *reward) {
 #endif
 }
 
-/* Returns how many copies are done. */
-int64_t gsolve_step(gsolve_envs *e) {
-    int64_t n_done = 0;
-    for (int64_t i = 0; i < e->n; i++) {
+/* A step of some copies, those of a thread. Each has its own state and random numbers. */
+static void gsolve_part(void *envs, long part, long thread) {
+    gsolve_envs *e = envs;
+    for (int64_t i = e->n * part / e->threads; i < e->n * (part + 1) / e->threads; i++) {
         float reward = 0.0f;
         bool terminated = false, truncated = false;
         if (e->done[i]) {
@@ -186,9 +189,17 @@ int64_t gsolve_step(gsolve_envs *e) {
         e->reward[i] = reward;
         e->terminated[i] = terminated;
         e->truncated[i] = truncated;
-        n_done += e->done[i] = terminated | truncated;
+        e->done[i] = terminated | truncated;
+        gsolve_show(e, i);
     }
-    gsolve_observe(e);
+}
+
+/* Returns how many copies are done. */
+int64_t gsolve_step(gsolve_envs *e) {
+    if (e->threads > 1) e->in_parts(gsolve_part, e, e->threads, e->threads);
+    else gsolve_part(e, 0, 0);
+    int64_t n_done = 0;
+    for (int64_t i = 0; i < e->n; i++) n_done += e->done[i];
     return n_done;
 }
 

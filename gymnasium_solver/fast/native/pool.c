@@ -1,6 +1,15 @@
-/* ---- threads ------------------------------------------------------------------------------
- * Work is a number of parts. A thread takes the next one, so a thread that the system does not run
- * delays nothing. What a part computes does not depend on the thread that computes it. */
+/* A pool of threads. Work is a number of parts. A thread takes the next one, so a thread that the
+ * system does not run delays nothing. What a part computes does not depend on the thread that
+ * computes it. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef BEGIN_WORKER
+#define BEGIN_WORKER()
+#endif
 #define MAX_THREADS 16
 #define SPINS 4000 /* about 50 us */
 #define STALL_NS 50000
@@ -25,7 +34,7 @@ static struct {
           .lock = PTHREAD_MUTEX_INITIALIZER,
           .wake = PTHREAD_COND_INITIALIZER};
 
-INLINE void pause_briefly(void) {
+static inline void pause_briefly(void) {
 #if defined(__SSE__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
@@ -53,7 +62,7 @@ static int take_part(long thread) {
 
 static void *worker(void *number) {
     uint64_t seen = 0;
-    begin_flush();
+    BEGIN_WORKER();
     for (;;) {
         uint64_t now = __atomic_load_n(&pool.ticket, __ATOMIC_ACQUIRE) >> 32;
         for (long i = 0; now == seen && i < SPINS; i++) {
@@ -153,31 +162,4 @@ void in_parts(void (*work)(void *, long, long), void *with, long parts, long thr
     }
     note_wait(now_ns() - mine, (mine - start) / (own ? own : 1));
     pthread_mutex_unlock(&pool.busy);
-}
-
-/* ---- sums of lanes ------------------------------------------------------------------------ */
-typedef struct { float *sums; long lanes, stride, size; } LaneSums;
-
-static void sum_stretch(void *with, long part, long thread) {
-    const LaneSums *s = with;
-    const long start = part * STRETCH, stop = stretch_end(part, s->size);
-    enum { WIDTH = 64 }; /* floats that stay in registers while the lanes are added */
-    float *to = s->sums;
-    long i = start;
-    for (; i + WIDTH <= stop; i += WIDTH) {
-        float total[WIDTH];
-        SIMD for (int j = 0; j < WIDTH; j++) total[j] = to[i + j];
-        for (long lane = 1; lane < s->lanes; lane++) {
-            const float *from = to + lane * s->stride + i;
-            SIMD for (int j = 0; j < WIDTH; j++) total[j] += from[j];
-        }
-        SIMD for (int j = 0; j < WIDTH; j++) to[i + j] = total[j];
-    }
-    for (; i < stop; i++)
-        for (long lane = 1; lane < s->lanes; lane++) to[i] += to[lane * s->stride + i];
-}
-
-void sum_lanes(const Call *c, long lanes, long stride, long start, long size) {
-    LaneSums s = {c->sums + start, lanes, stride, size};
-    if (lanes > 1) in_parts(sum_stretch, &s, stretches(size), c->threads);
 }
