@@ -25,8 +25,8 @@ from gymnasium_solver.envs.random_steps import (
     STACKED,
     STILL,
     RandomPolicy,
-    RepeatedPairs,
     Rollout,
+    ambiguity,
     as_numbers,
     record,
     why_normalize_part,
@@ -173,20 +173,19 @@ def rewards(rollout: Rollout) -> Finding:
 
 def memory(rollout: Rollout) -> Iterator[Finding]:
     """Whether the same action at equal observations pays alike."""
-    pairs = RepeatedPairs()
-    seen = {name: part[:-1] for name, part in obs_arrays(rollout.obs)}
-    counts = ~rollout.is_reset[1:]
-    columns = [part[counts] for part in (*seen.values(), rollout.actions[1:])]
-    pairs.add(columns, rollout.reward[1:][counts])
-    share = pairs.ambiguous
-    if share is None:
+    found = ambiguity(rollout)
+    if found is None:
         return
-    text = f"the same action at equal observations gave another reward in {share:.0%} of the cases"
-    if share > AMBIGUOUS:
-        fix = "what pays depends on the past or on chance: --recurrent gru, or frame_stack: 4"
+    text = f"the same action at equal observations gave another reward in {found.share:.0%} of the"
+    text = f"{text} cases"
+    if found.share <= AMBIGUOUS:
+        yield Finding("memory", "ok", text)
+    elif found.history is None:
+        fix = "what pays depends on chance or on a longer past: compare with --recurrent gru"
         yield Finding("memory", "advice", text, fix)
     else:
-        yield Finding("memory", "ok", text)
+        fix = f"the {found.history} steps before explain it: --recurrent gru, or frame_stack"
+        yield Finding("memory", "advice", text, f"{fix}: {found.history + 1}")
 
 
 def episodes(rollout: Rollout, limit: int | None) -> Finding:

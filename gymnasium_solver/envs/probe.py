@@ -20,7 +20,7 @@ import numpy as np
 from gymnasium_solver.envs.catalogue import space_text
 from gymnasium_solver.envs.env_findings import examine, steps_per_s
 from gymnasium_solver.envs.make import FRAME_OPTIONS, make_vector_env
-from gymnasium_solver.envs.random_steps import RepeatedPairs, Rollout, record
+from gymnasium_solver.envs.random_steps import Rollout, ambiguity, record
 from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
@@ -52,7 +52,7 @@ class Probe:
     """The observation space in words, like `acts`."""
     acts: str
     sees: str
-    """image, vector, discrete, or mixed: several kinds."""
+    """image, vector, discrete: one choice, or mixed: several kinds or choices."""
     moves: str
     """discrete, box, or product: several numbers or choices at once."""
     has_masks: bool
@@ -76,6 +76,8 @@ class Probe:
     """Share of the episodes that ended by themselves."""
     ambiguous: float | None
     """Share of repeated pairs of observation and action that gave another reward."""
+    history: int | None
+    """Earlier steps that explain these rewards; None: none do, so that it may be chance."""
     hidden: float | None
     """How much more of the next observation is known from two steps than from one, in [0, 1]: near
     0 where observations are states, large where velocities are missing."""
@@ -129,6 +131,7 @@ def probe(
         rollout, masks = _random_steps(env, most_steps, most_s), env.action_mask is not None
         step_us = _step_us(env_id, given, 1) if costs else None
         sees, moves = _kinds(env)
+        unclear = ambiguity(rollout)
         return Probe(
             env_id=env_id,
             observes=space_text(env.observation_space),
@@ -142,7 +145,8 @@ def probe(
             threshold=env.spec.reward_threshold,
             **_returns(rollout),
             **_rewards(rollout),
-            ambiguous=_ambiguous(rollout),
+            ambiguous=None if unclear is None else unclear.share,
+            history=None if unclear is None else unclear.history,
             hidden=hidden_share(env.action_space, rollout),
             step_us=step_us,
             many_step_us=(_step_us(env_id, given, MANY_ENVS) or step_us) if costs else None,
@@ -183,11 +187,11 @@ def _random_steps(env: VectorEnv, most_steps: float, most_s: float) -> Rollout:
 
 
 def _kinds(env: VectorEnv) -> tuple[str, str]:
-    kinds = {
-        "image" if is_image(part) else "vector" if is_box(part) else "discrete"
-        for part in part_spaces(env.observation_space).values()
-    }
+    parts = list(part_spaces(env.observation_space).values())
+    kinds = {"image" if is_image(p) else "vector" if is_box(p) else "choices" for p in parts}
     sees = kinds.pop() if len(kinds) == 1 else "mixed"
+    if sees == "choices":
+        sees = "discrete" if len(parts) == 1 and is_discrete(parts[0]) else "mixed"
     action = env.action_space
     moves = "discrete" if is_discrete(action) else "box" if is_box(action) else "product"
     return sees, moves
@@ -221,14 +225,6 @@ def _rewards(rollout: Rollout) -> dict[str, Any]:
         "reward_density": 1.0 - float(counts[most] / counts.sum()),
         "usual_reward": float(values[most]),
     }
-
-
-def _ambiguous(rollout: Rollout) -> float | None:
-    pairs = RepeatedPairs()
-    counts = ~rollout.is_reset[1:]
-    seen = [part[:-1][counts] for _, part in obs_arrays(rollout.obs)]
-    pairs.add([*seen, rollout.actions[1:][counts]], rollout.reward[1:][counts])
-    return pairs.ambiguous
 
 
 def _step_us(env_id: str, given: Mapping[str, Any], n_envs: int) -> float:

@@ -15,6 +15,7 @@ advice of `gsolve doctor env`. Only the first ROWS rows of random steps are look
 the same seed, so the answer is the same for every seed of a run.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,13 @@ import numpy as np
 
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.observations import Space, is_image, part_spaces, unit_scale
+from gymnasium_solver.spaces.observations import (
+    Space,
+    is_image,
+    obs_arrays,
+    part_spaces,
+    unit_scale,
+)
 from gymnasium_solver.spaces.space_types import (
     action_leaves,
     bounded,
@@ -109,6 +116,7 @@ STILL = 1e-4  # deviation of a number that hardly changes; the normaliser does n
 MOST_PAIR_BYTES, FEWEST_REPEATED = 1024, 50  # of RepeatedPairs
 N_ENVS = 4
 SEED = 1
+MOST_HISTORY = 6  # earlier steps that may explain a reward
 STACKED = ("obs", "reward", "terminated", "truncated", "is_over", "is_reset")
 
 
@@ -184,6 +192,53 @@ class RepeatedPairs:
             return None
         is_different = np.abs(before - rewards) > 1e-6 * (1.0 + np.abs(before))
         return float(is_different.sum() / n_repeated)
+
+    @property
+    def stderr(self) -> float:
+        """Of that share, at most."""
+        return 0.5 / math.sqrt(max(1, self._n_seen - len(self._reward)))
+
+
+@dataclass(frozen=True)
+class Ambiguity:
+    share: float
+    """Of repeated pairs of observation and action that gave another reward."""
+    history: int | None
+    """Earlier steps that explain most of it; None: no such number is known, it may be chance."""
+
+
+def ambiguity(rollout: Rollout) -> Ambiguity | None:
+    """Whether equal observations pay differently, and whether that is aliasing or chance: noise
+    stays as large where earlier observations (and actions) are equal too. None if too few pairs are
+    repeated."""
+    now = _pairs(rollout, 0, with_actions=False).ambiguous
+    if now is None:
+        return None
+    for history in range(1, MOST_HISTORY + 1):
+        for with_actions in (False, True):
+            pairs = _pairs(rollout, history, with_actions)
+            left = pairs.ambiguous
+            if left is not None and left + 2.0 * pairs.stderr < 0.5 * now:
+                return Ambiguity(now, history)
+    return Ambiguity(now, None)
+
+
+def _pairs(rollout: Rollout, history: int, with_actions: bool) -> RepeatedPairs:
+    """Pairs of the last observations of an episode and an action, with its reward."""
+    n_rows, first = len(rollout.reward), history + 1
+    whole = ~rollout.is_reset[first:]
+    for back in range(1, first):
+        whole &= ~rollout.is_reset[first - back : n_rows - back]
+    columns = [rollout.actions[first:][whole]]
+    for back in range(first):
+        rows = slice(history - back, n_rows - 1 - back)
+        columns += [part[rows][whole] for _, part in obs_arrays(rollout.obs)]
+        if with_actions and back:
+            columns.append(rollout.actions[first - back : n_rows - back][whole])
+    found = RepeatedPairs()
+    if whole.any():
+        found.add(columns, rollout.reward[first:][whole])
+    return found
 
 
 def _stacked(rows: list[Any]) -> Any:

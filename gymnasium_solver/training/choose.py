@@ -11,7 +11,7 @@ episode, stacked observations where velocities are missing, exploration where re
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,19 +27,23 @@ from gymnasium_solver.registry import config_class
 SPARSE = 0.01  # share of steps with another reward than the usual one
 HIDDEN = 0.2  # share of the next observation that only the step before tells
 AMBIGUOUS = 0.05
-ON_BOX, ON_DISCRETE = 100.0, 5.0  # how many times more steps on-policy must afford to come first
+ON_BOX = 100.0  # how many times more steps PPO must afford than SAC to come first
 GAMMAS = 0.95, 0.995
 SPARSE_GAMMA = 0.99
 STACKED = 4
 GRU = {"recurrent": "gru", "recurrent_dim": 64}
 COUNTED = {"kind": "count", "coef": 0.1}
 CURIOUS = {"kind": "rnd", "coef": 0.1}
+BONUS_SHARE = 0.5  # of the steps, in which a bonus falls to 0: it is not what is wanted in the end
 ON_POLICY = ("ppo", "a2c", "pqn")
 STEPS = {"on": 300_000, "off": 100_000}  # of a training whose budget is not given
 BOX_STEPS, IMAGE_STEPS = 30_000, 1_000_000  # of SAC and TD3, which update at every step; of images
 EVALUATIONS = 20
-EPSILON_SHARE = 0.03  # of the steps, in which epsilon falls
+EPSILON_SHARES = {"dqn": 0.03, "pqn": 0.5}  # of the steps, in which epsilon falls
 LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
+FEWEST_UPDATES, FEWEST_STEPS = 64, 16  # of PPO: a short budget has short rollouts
+EVAL_STEPS, EVAL_EPISODES = 10_000, 100  # of an evaluation where episodes are short
+BEYOND = 0.05  # of the way from random to solved, where a training stops: just at it does not hold
 ENV_FIELDS = (
     "env_kwargs", "env_wrappers", "obs_keys", "max_episode_steps", "vectorization_mode",
     *FRAME_OPTIONS,
@@ -106,14 +110,21 @@ def chosen_for(env_id: str, given: Mapping[str, Any]) -> Choice:
 
 def by_length(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
     """The fields of a preset that follow from the length of a run: exploration, the fall of the
-    learning rate, evaluations."""
+    learning rate, rollouts, evaluations."""
     own = config_class(fields["algo_id"]).model_fields
     n_envs, n_steps = (int(fields.get(n) or own[n].default) for n in ("n_envs", "n_steps"))
-    found: dict[str, Any] = {
-        "eval_freq_epochs": max(1, steps // (EVALUATIONS * n_envs * n_steps)),
-    }
-    if fields["algo_id"] == "dqn":
-        found["epsilon"] = {"start": 1.0, "end": 0.05, "to": max(2000, int(EPSILON_SHARE * steps))}
+    found: dict[str, Any] = {}
+    if fields["algo_id"] == "ppo":
+        while n_steps > FEWEST_STEPS and FEWEST_UPDATES * n_envs * n_steps > steps:
+            n_steps //= 2
+        batch_size = min(int(fields["batch_size"]), max(64, n_envs * n_steps // 4))
+        found |= {"n_steps": n_steps, "batch_size": batch_size}
+    found["eval_freq_epochs"] = max(1, steps // (EVALUATIONS * n_envs * n_steps))
+    if share := EPSILON_SHARES.get(fields["algo_id"]):
+        found["epsilon"] = {"start": 1.0, "end": 0.05, "to": max(2000, int(share * steps))}
+    if bonus := fields.get("intrinsic"):
+        to = max(1, int(BONUS_SHARE * steps))
+        found["intrinsic"] = {**bonus, "coef": {"start": bonus["coef"], "end": 0.0, "to": to}}
     lr = fields.get("policy_lr")
     if kind_of(fields) == "on" and isinstance(lr, int | float):
         found["policy_lr"] = {"start": lr, "end": LAST_LR * lr, "to": steps}
@@ -184,17 +195,21 @@ def _families(
         usual = _box(p, ratio, has_gpu) if p.moves == "box" else (ppo,)
         return (*usual, "stack"), (ppo, "gru")
     if p.ambiguous is not None and p.ambiguous > AMBIGUOUS:
-        say(
-            f"equal observations and actions paid differently in {p.ambiguous:.0%} of the cases "
-            f"(memory from {AMBIGUOUS:.0%} on): a GRU; contrast without"
+        unclear = (
+            f"equal observations and actions paid differently in {p.ambiguous:.0%} of the cases"
         )
-        return (ppo, "gru"), (ppo,)
+        if p.history is not None:
+            say(f"{unclear}, and {p.history} earlier steps explain it: a GRU; contrast without")
+            return (ppo, "gru"), (ppo,)
+        say(f"{unclear}, and earlier steps do not explain it: chance; contrast a GRU")
+        first, _ = _families(replace(p, ambiguous=None), affordable, has_gpu, [])
+        return first, (ppo, "gru")
     if p.sees == "image":
         say("images: PQN; contrast PPO" if p.moves == "discrete" else "images: PPO")
         return (("pqn_image",) if p.moves == "discrete" else (ppo,)), (ppo, "rnd")
     if p.moves == "box":
         return _box_choice(p, ratio, asked, has_gpu, say)
-    return _discrete_choice(p, ratio, asked, say)
+    return _discrete_choice(p, say)
 
 
 def ppo_for(p: Probe) -> str:
@@ -222,18 +237,18 @@ def _box_choice(p: Probe, ratio: float, asked: str, has_gpu: bool, say: Any) -> 
     return first, ("ppo_box",)
 
 
-def _discrete_choice(p: Probe, ratio: float, asked: str, say: Any) -> tuple[Parts, Parts]:
+def _discrete_choice(p: Probe, say: Any) -> tuple[Parts, Parts]:
+    if p.sees == "discrete":
+        say(f"{p.observes} and a choice of actions: Q-learning of a table; contrast PPO")
+        return ("pqn_table",), ("ppo_discrete",)
     if is_sparse(p):
         say(
             f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%}): PPO "
             "with a count-based bonus; contrast DQN"
         )
         return ("ppo_discrete", "count"), ("dqn",)
-    if ratio >= ON_DISCRETE:
-        say(f"a choice of actions, {asked} (DQN below {ON_DISCRETE:.0f}): PPO; contrast DQN")
-        return ("ppo_discrete",), ("dqn",)
-    say(f"a choice of actions, {asked} (PPO from {ON_DISCRETE:.0f} on): DQN; contrast PPO")
-    return ("dqn",), ("ppo_discrete",)
+    say("a choice of actions: PPO; contrast DQN")
+    return ("ppo_discrete",), ("dqn",)
 
 
 def is_sparse(p: Probe) -> bool:
@@ -254,8 +269,13 @@ def _measured(p: Probe, reasons: list[str]) -> dict[str, Any]:
         gamma, why = SPARSE_GAMMA, f"{why} with rare rewards"
     reasons.append(f"{why}: gamma {gamma:.4g}")
     changes: dict[str, Any] = {"gamma": gamma}
+    if EVAL_STEPS // p.horizon > EVAL_EPISODES // 5:
+        changes["eval_episodes"] = min(EVAL_EPISODES, EVAL_STEPS // p.horizon)
+    if p.threshold is not None and p.random_mean is not None:
+        beyond = BEYOND * max(0.0, p.threshold - p.random_mean)
+        changes["early_stop_on_eval_threshold"] = float(f"{p.threshold + beyond:.4g}")
     if p.limit is None:
-        changes["max_episode_steps"] = max(1000, 4 * p.horizon)
+        changes["max_episode_steps"] = max(1000, 4 * p.horizon if p.episodes else 0)
         reasons.append(f"no time limit: episodes are cut after {changes['max_episode_steps']:,}")
     return changes
 

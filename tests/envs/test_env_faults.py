@@ -15,7 +15,7 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.envs import env_bugs
 from gymnasium_solver.envs.env_findings import Finding, all_findings, examine, raw_findings
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.random_steps import RepeatedPairs
+from gymnasium_solver.envs.random_steps import RepeatedPairs, Rollout, ambiguity
 from gymnasium_solver.errors import EnvError, MissingError, details_of
 from tests.envs.faulty import FAULTY, Faulty
 
@@ -480,6 +480,23 @@ def test_rewards_that_depend_on_the_past_are_found() -> None:
     new = RepeatedPairs()
     new.add([np.arange(400.0), actions], np.zeros(400))
     assert new.ambiguous is None, "nothing is repeated"
+
+
+@pytest.mark.parametrize(("depends_on", "history"), [("past", 2), ("chance", None)])
+def test_aliasing_is_told_from_chance(depends_on: str, history: int | None) -> None:
+    """Noise stays where earlier observations are equal; what depends on them is explained."""
+    rng, shape = np.random.default_rng(0), (500, 4)
+    obs, actions = rng.integers(3, size=shape), rng.integers(2, size=shape)
+    before = np.roll(obs, 3, axis=0)  # the one that was seen two steps before the last
+    reward = (actions == before % 2) if depends_on == "past" else rng.random(shape) < 0.3
+    never = np.zeros(shape, bool)
+    rollout = Rollout(
+        obs[0], obs, actions, reward.astype(np.float32), never, never, never, never, [], [], []
+    )
+    found = ambiguity(rollout)
+    assert found is not None
+    assert found.share > 0.2
+    assert found.history == history
 
 
 def test_gymnasium_warns_of_an_environment_once(recwarn: pytest.WarningsRecorder) -> None:

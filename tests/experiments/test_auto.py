@@ -19,7 +19,7 @@ from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments import auto, experiment
 from gymnasium_solver.experiments.auto import budget as budgets
 from gymnasium_solver.experiments.auto import solve as solving
-from gymnasium_solver.experiments.auto.budget import Budget, affordable_steps, races
+from gymnasium_solver.experiments.auto.budget import Budget, affordable_steps, why_no_race
 from gymnasium_solver.experiments.auto.checks import REMEDIES, outlook, remedy
 from gymnasium_solver.experiments.auto.solve import Solve, create, load
 from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
@@ -29,13 +29,14 @@ from gymnasium_solver.runs.alerts.rules import RULES
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import choose as choosing
-from gymnasium_solver.training.choose import Candidate, choose, is_sparse, presets
+from gymnasium_solver.training.choose import Candidate, by_length, choose, is_sparse, presets
 from gymnasium_solver.training.prepare import build_config, load_config
 
 DENSE = Probe(
     env_id="x", observes="Box(3)", acts="Box(1)", sees="vector", moves="box", has_masks=False,
     has_goals=False, limit=200, horizon=200, threshold=None, episodes=40, random_mean=-1200.0,
     random_sd=200.0, reward_density=1.0, usual_reward=-1.0, terminated=0.0, ambiguous=None,
+    history=None,
     hidden=0.0, step_us=50.0, many_step_us=5.0, engine="envpool", steps=8000, seconds=2.0,
 )  # fmt: skip
 CHOICES = dataclasses.replace(DENSE, acts="Discrete(2)", moves="discrete")
@@ -75,11 +76,12 @@ def test_real_valued_actions(
 @pytest.mark.parametrize(
     ("changes", "affordable", "expected"),
     [
-        ({}, {}, ("dqn", "ppo_discrete")),
-        ({}, {"on": 1e5, "off": 2e4}, ("ppo_discrete", "dqn")),
+        ({}, {}, ("ppo_discrete", "dqn")),
+        ({"sees": "discrete"}, {}, ("pqn_table", "ppo_discrete")),
         ({"reward_density": 0.0}, {}, ("ppo_discrete+count", "dqn")),
-        ({"reward_density": 0.0, "terminated": 1.0}, {}, ("dqn", "ppo_discrete")),
-        ({"ambiguous": 0.3}, {}, ("ppo_discrete+gru", "ppo_discrete")),
+        ({"reward_density": 0.0, "terminated": 1.0}, {}, ("ppo_discrete", "dqn")),
+        ({"ambiguous": 0.3, "history": 2}, {}, ("ppo_discrete+gru", "ppo_discrete")),
+        ({"ambiguous": 0.3}, {}, ("ppo_discrete", "ppo_discrete+gru")),
         ({"has_masks": True}, {}, ("ppo_discrete", "ppo_discrete+count")),
         ({"sees": "image"}, {}, ("pqn_image", "ppo_image+rnd")),
         ({"moves": "product"}, {}, ("ppo_discrete", "ppo_discrete+count")),
@@ -102,6 +104,25 @@ def test_a_constant_reward_is_no_sparse_one_where_episodes_end() -> None:
 def test_gamma_follows_from_the_length_of_an_episode(horizon: int, gamma: float) -> None:
     found = choose(dataclasses.replace(DENSE, horizon=horizon))
     assert found.first.fields["gamma"] == found.contrast.fields["gamma"] == pytest.approx(gamma)
+
+
+def test_what_follows_from_the_length_of_a_run() -> None:
+    """A bonus fades, so that the task counts in the end; short budgets have short rollouts."""
+    fields = {**presets()["ppo_discrete"], "intrinsic": {"kind": "count", "coef": 0.1}}
+    found = by_length(fields, 100_000)
+    assert found["intrinsic"]["coef"] == {"start": 0.1, "end": 0.0, "to": 50_000}
+    assert (found["n_steps"], found["batch_size"]) == (128, 256)
+    short = by_length(fields, 10_000)
+    assert (short["n_steps"], short["batch_size"]) == (16, 64)
+    assert 10_000 // (8 * short["n_steps"]) >= 64
+    build_config({"env_id": "CartPole-v1", **fields, **short})
+
+
+def test_a_training_stops_beyond_the_threshold() -> None:
+    """One that stops just at it has a lower score than one that goes on."""
+    p = dataclasses.replace(CHOICES, threshold=475.0, random_mean=25.0)
+    assert choose(p).first.fields["early_stop_on_eval_threshold"] == 497.5
+    assert "early_stop_on_eval_threshold" not in choose(CHOICES).first.fields
 
 
 def test_what_cannot_be_recognised_by_its_name() -> None:
@@ -179,10 +200,11 @@ def chosen(p: Probe) -> Candidate:
 @pytest.mark.parametrize(
     ("p", "alerts", "name", "changes"),
     [
-        (CHOICES, ["constant_return"], "dqn+count", {"intrinsic": {"kind": "count", "coef": 0.1}}),
-        (CHOICES, ["q_diverging"], "dqn+low_lr", {"policy_lr": pytest.approx(5e-4 / 3)}),
+        (CHOICES, ["constant_return"], "ppo_discrete+count",
+         {"intrinsic": {"kind": "count", "coef": 0.1}}),
+        (CHOICES, ["q_diverging"], "ppo_discrete+low_lr", {"policy_lr": pytest.approx(7e-4 / 3)}),
         (CHOICES, ["memory_needed"], "ppo_discrete+gru", {"recurrent": "gru", "gamma": 0.975}),
-        (CHOICES, ["short_horizon"], "dqn+far", {"gamma": 0.995}),
+        (CHOICES, ["short_horizon"], "ppo_discrete+far", {"gamma": 0.995}),
         (DENSE, ["no_signal", "kl_low"], "sac_sphere", {"noise_repeat": 16, "gamma": 0.975}),
         (DENSE, ["alpha_high"], "sac_sphere+low_lr", {"policy_lr": pytest.approx(2e-4 / 3)}),
         (DENSE, ["all_truncated"], "sac_batch_norm+n_step", {"n_step": 3}),
@@ -303,7 +325,9 @@ def test_what_minutes_afford_counts_steps_of_many_environments_for_on_policy() -
     (Budget(minutes=2.0), False), (Budget(minutes=5.0), True), (Budget(env_steps=1), True),
 ])  # fmt: skip
 def test_a_race_needs_time(budget: Budget, has_race: bool) -> None:
-    assert races(DENSE, 100_000, budget) is has_race
+    assert (why_no_race(DENSE, 100_000, budget) is None) is has_race
+    equal = dataclasses.replace(DENSE, random_sd=0.0)
+    assert "returns are equal" in str(why_no_race(equal, 100_000, budget))
 
 
 def test_a_race_that_takes_too_long_is_told_once_to_save(
@@ -425,6 +449,29 @@ def test_a_training_that_learns_nothing_is_replaced_once(
     assert last.seed == first.seed + 2
     assert Run(solve.experiment.folder(last)).meta()["status"] == "finished"
     assert sum(run.env_steps for run in solve.runs) + solve.probe.steps <= 20_000 + 512
+
+
+@pytest.mark.parametrize(("share", "is_replaced"), [(0.84, True), (0.86, False)])
+def test_no_restart_without_a_reserve(
+    share: float, is_replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator may come back late: then the training goes on as it is."""
+    stopped: list[Task] = []
+
+    class Stopping(Pool):
+        def stop(self, task: Task) -> None:
+            stopped.append(task)
+
+    monkeypatch.setattr(Solve, "share_done", share)
+    monkeypatch.setattr(Solve, "_early", lambda self, run: (chosen(CHOICES), "it learns nothing"))
+    for name in ("_late", "_keep_to_time", "_save", "_look_ahead"):
+        monkeypatch.setattr(Solve, name, lambda self, *facts: None)
+    monkeypatch.setattr(Solve, "_share_of", lambda self, task: 0.5)
+    made = Solve.__new__(Solve)
+    made.state, made.pool = {"candidates": {}, "lines": []}, Stopping()
+    made._told, made._tell = 0, lambda stage, text: None
+    next(made._watch(Task(tmp_path, ())))
+    assert ("restart" in made.state, len(stopped)) == (is_replaced, int(is_replaced))
 
 
 def test_a_strangers_folder_that_names_code_needs_trust(tmp_path: Path) -> None:

@@ -16,7 +16,10 @@ def chosen(env_id: str) -> Choice:
 
 
 def fields(choice: Choice) -> list[tuple[str, dict[str, Any]]]:
-    return [(one.name, one.fields) for one in (choice.first, choice.contrast)]
+    """But for the goal: the return that counts as solved is in the units of the environment."""
+    goal = "early_stop_on_eval_threshold"
+    both = choice.first, choice.contrast
+    return [(c.name, {n: v for n, v in c.fields.items() if n != goal}) for c in both]
 
 
 @pytest.mark.parametrize("name", CLASSICS)

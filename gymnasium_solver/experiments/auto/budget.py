@@ -26,8 +26,8 @@ SEEDS = 2
 FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES = 3_000, 5  # of a run of the race
 TEST = 0.05  # of a budget in minutes, for the test at the end
 FEWEST_RACE_S = 20.0  # of a preset's share of a race: processes take seconds to start
-PACED_MINUTES = 10.0  # from here on the pace of presets is measured; starting them takes long
-PACE_S = 4.0  # of training a preset, to know what it can afford
+PACED_MINUTES = 5.0  # from here on the pace of replay presets is measured; starting takes long
+PACE_S = 4.0  # of training such a preset, to know what it can afford
 ROUGH_US = {"ppo": 60.0, "pqn": 60.0, "dqn": 2_500.0, "sac": 40_000.0, "td3": 20_000.0}
 """Microseconds of acting and updates per env step, as seen on one CPU core with small networks."""
 IMAGE_US = 2_000.0
@@ -83,16 +83,16 @@ def affordable_steps(measured: Probe, given: Mapping[str, Any], budget: Budget) 
     found: dict[str, float] = {}
     seconds = min(PACE_S, 0.01 * 60.0 * budget.minutes)
     for kind, candidate in families(measured, has_gpu(given)).items():
-        if budget.minutes < PACED_MINUTES:
+        if kind == "on" or budget.minutes < PACED_MINUTES:  # an update of PPO costs little
             step_us = measured.many_step_us if kind == "on" else measured.step_us
             cost_us = ROUGH_US[candidate.fields["algo_id"]] + (step_us or 0.0)
             cost_us += IMAGE_US if measured.sees == "image" else 0.0
             found[kind] = 60e6 * budget.minutes / cost_us
             continue
-        fields = {**candidate.fields, **given, "n_steps": 64, "max_env_steps": 10**9}
+        # Short epochs: time is looked at after each, and an update may take a second.
+        fields = {**candidate.fields, **given, "n_steps": 8, "max_env_steps": 10**9}
         fields |= {"max_minutes": seconds / 60.0, "eval_freq_epochs": None, "test_episodes": 1}
-        if kind == "off":
-            fields["learning_starts"] = fields["batch_size"]
+        fields["learning_starts"] = fields["batch_size"]
         pace = _pace(build_config(fields))
         found[kind] = 60.0 * budget.minutes * (pace or 1e6 / (measured.step_us or 1e3))
     return found
@@ -126,9 +126,12 @@ def affords(candidate: Candidate, affordable: Mapping[str, float]) -> int:
     return int(affordable[kind_of(candidate.fields)])
 
 
-def races(measured: Probe, steps: int, budget: Budget) -> bool:
-    """Whether a race is long enough to tell anything."""
-    own = steps * RACE / SEEDS
-    if budget.minutes is not None and 60.0 * RACE * budget.minutes < FEWEST_RACE_S:
-        return False
-    return own >= max(FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES * measured.horizon)
+def why_no_race(measured: Probe, steps: int, budget: Budget) -> str | None:
+    """Why a race would tell nothing; None if it is worth it."""
+    if measured.random_sd == 0.0:
+        return "all random returns are equal, so that a short race would tell nothing"
+    own, is_short = steps * RACE / SEEDS, False
+    if budget.minutes is not None:
+        is_short = 60.0 * RACE * budget.minutes < FEWEST_RACE_S
+    is_short |= own < max(FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES * measured.horizon)
+    return f"{budget} are too few for a race" if is_short else None

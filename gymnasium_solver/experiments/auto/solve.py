@@ -41,8 +41,8 @@ from gymnasium_solver.experiments.auto.budget import (
     Budget,
     affordable_steps,
     affords,
-    races,
     run_config,
+    why_no_race,
 )
 from gymnasium_solver.experiments.auto.checks import outlook, remedy
 from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
@@ -108,9 +108,8 @@ def create(
     affordable = affordable_steps(measured, given, budget)
     choice = choose(measured, affordable, has_gpu=has_gpu(given))
     steps = budget.env_steps or affords(choice.first, affordable)
-    candidates = (
-        [choice.first, choice.contrast] if races(measured, steps, budget) else [choice.first]
-    )
+    no_race = why_no_race(measured, steps, budget)
+    candidates = [choice.first] if no_race else [choice.first, choice.contrast]
     share = RACE / SEEDS if len(candidates) > 1 else 1.0
     configs = [(c.name, run_config(c, given, budget, share, steps)) for c in candidates]
     seeds = [first, first + 1] if len(candidates) > 1 else [first]
@@ -119,8 +118,8 @@ def create(
     made = experiments.create(configs, seeds, root, name=name, command=command)
     lines = [("probe", probe_text(measured)), *(("choice", text) for text in choice.reasons)]
     lines += [("problem", text) for text in measured.problems]
-    if len(candidates) == 1:
-        lines.append(("choice", f"{budget} are too few for a race: {choice.first.name} trains"))
+    if no_race:
+        lines.append(("choice", f"{no_race}: {choice.first.name} trains"))
     state = {
         "env_id": env_id,
         "budget": {"env_steps": budget.env_steps, "minutes": budget.minutes},
@@ -249,6 +248,11 @@ class Solve:
             return min(1.0, self.spent_s / (60.0 * self.budget.minutes))
         return min(1.0, self._steps_spent() / (self.budget.env_steps or 1))
 
+    @property
+    def _has_reserve(self) -> bool:
+        """Whether enough is left for a restart."""
+        return self.share_done <= 1.0 - RESERVE
+
     def _steps_spent(self) -> int:
         return self.probe.steps + sum(run.env_steps for run in self.runs)
 
@@ -335,7 +339,7 @@ class Solve:
         yield from self._watch(task)
         if task.state == pools.FAILED and "restart" not in self.state:
             self._say("check", f"training failed: {task.reason}")
-            if self.share_done <= 1.0 - RESERVE:
+            if self._has_reserve:
                 self._plan_restart(self._other(), "it failed")
         if "restart" not in self.state and "outlook" not in self.state["checks"]:
             self._look_ahead(Run(task.folder))
@@ -369,12 +373,13 @@ class Solve:
             left = (self.budget.env_steps or 0) - self._steps_spent()
             steps = run.env_steps + max(left, 1)
             budget = {"max_env_steps": steps}
-        fields = by_length(config, steps)
-        fields.pop("epsilon", None)
+        found = by_length(config, steps)
+        fields = {name: found[name] for name in ("eval_freq_epochs", "policy_lr") if name in found}
         if "policy_lr" in fields:
             fields["policy_lr"]["from"] = run.env_steps
-        tests = {"test_episodes": "auto", "early_stop_on_eval_threshold": True}
-        return {**budget, **fields, **tests}
+        stop = "early_stop_on_eval_threshold"
+        goal = self._candidate(self.state["winner"]["name"]).fields.get(stop, True)
+        return {**budget, **fields, "test_episodes": "auto", stop: goal}
 
     def _minutes_left(self) -> float:
         total = self.budget.minutes or 0.0
@@ -393,7 +398,7 @@ class Solve:
                 if share >= at and name not in done:
                     found = look(Run(task.folder))
                     done[name] = None if found is None else found[1]
-                    if found is not None:
+                    if found is not None and self._has_reserve:
                         self._plan_restart(*found)
                         self.pool.stop(task)
                     self._save()
