@@ -47,11 +47,11 @@ TOGETHER = (
 
 
 def train(root: Path) -> None:
+    """Into the folder `runs`, which is the default: commands on the pages name no path."""
     single = (f"train {words} --max-env-steps 40_000" for words in TRAININGS)
     for words in (*TOGETHER, *single):
-        command = [sys.executable, "-m", "gymnasium_solver", *words.split()]
-        quiet = ["-q", "--runs-dir", str(root)]
-        subprocess.run([*command, *quiet], check=True, stdout=subprocess.DEVNULL)
+        command = [sys.executable, "-m", "gymnasium_solver", *words.split(), "-q"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=root.parent)
     runs = list_runs(root)
     for run in runs[4:9]:
         change_tags(Run(Path(run.path)), ["paper"])

@@ -119,10 +119,24 @@ def test_groups_selection_views_and_the_palette(open_page: Open, runs: Path) -> 
     assert "cart-0.001-2" in page.url
 
 
+HIDDEN_WITH_NOTICES = """() => {
+  globalThis.notices = [];
+  globalThis.Notification = class {
+    static permission = "granted";
+    static requestPermission = async () => "granted";
+    constructor(title, options) { globalThis.notices.push(`${title}: ${options.body}`); }
+  };
+  Object.defineProperty(document, "hidden", { value: true });
+}"""
+"""A browser that allows notices, with the page in a hidden tab."""
+
+
 def test_a_job_ends_with_a_message_and_buttons_outlive_a_restart(
-    chromium: Any, runs: Path, monkeypatch: pytest.MonkeyPatch
+    chromium: Any, runs: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    program = [sys.executable, "-c", "import time; time.sleep(2); print('done')"]
+    end = tmp_path / "end"
+    wait = f"import os, time\nwhile not os.path.exists({str(end)!r}): time.sleep(0.05)"
+    program = [sys.executable, "-c", wait]
     monkeypatch.setattr(local, "gsolve", lambda *words: [*program, *words])
     first = BackgroundServer(Settings(root=runs, port=0))
     page = chromium.new_page()
@@ -140,7 +154,15 @@ def test_a_job_ends_with_a_message_and_buttons_outlive_a_restart(
         expect(page.locator(".jobs-button .count")).to_have_text("1")
         page.locator(".jobs-button").click()
         expect(page.get_by_role("dialog", name="Jobs")).to_contain_text("Evaluate")
+        page.evaluate(HIDDEN_WITH_NOTICES)
+        page.get_by_role("button", name="Notify me").click()
+        expect(page.get_by_role("button", name="Notify me")).to_have_attribute(
+            "aria-pressed", "true"
+        )
+        end.touch()
         expect(page.locator(".toasts p")).to_contain_text("Evaluate")
+        assert page.evaluate("globalThis.notices[0]").startswith("Ended: Evaluate")
+        assert page.title().startswith("● ended")
         expect(page.locator(".jobs-button .count")).to_have_count(0)
         page.close()
 
