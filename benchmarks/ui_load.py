@@ -4,7 +4,7 @@
     .venv/bin/python -m benchmarks.ui_load --quick        # about 1 minute, to see that it works
 
 1. Start: `gsolve ui` on 2,000 runs; from the start of the process to the first byte, to the whole
-   list, and to the table drawn in Chromium.
+   list, and to the table drawn in Chromium; and a comparison of 200 runs, from its request.
 2. Load: 50 streams follow the list and a run that keeps writing rows, while the API is asked 200
    times a second for two minutes: latency by call, from a new row to its event, memory, errors.
 3. Kills: the helper processes are killed with SIGKILL at random moments while they check configs
@@ -45,6 +45,7 @@ from gymnasium_solver.runs.run import Run
 NAME = "ui_load"
 REWARD = "train/opt/metric_0"
 ROW_S, LAST_S = 0.5, 3.0
+COMPARED = 200
 TRAINING: dict[str, Any] = {"max_env_steps": 3000, "test_episodes": 1, "seed": 1, "quiet": True}
 
 
@@ -60,11 +61,17 @@ def started(root: Path, n: int, browser: Any) -> dict[str, float | None]:
         row = "table.runs tbody tr[aria-rowindex]"
         shown = drawn_s(browser, server, "/", row, since=server.started)
         again = drawn_s(browser, server, "/", row)
+        ids = sorted(path.parent.name for path in root.glob("*/meta.json"))[:COMPARED]
+        many = f"/compare?runs={','.join(ids)}"
+        curves = drawn_s(browser, server, many, ".compare-page .chart canvas")
+        judged = drawn_s(browser, server, many, ".compare-page table.scores")
     return {
         "first byte": first_byte,
         "whole list": whole,
         "first page drawn": shown,
         "page of a running server drawn, from its request": again,
+        f"curves of {COMPARED} runs drawn, from the request": curves,
+        "the same page again, with its statistics": judged,
     }
 
 
