@@ -249,8 +249,21 @@ def load_source(
     text: str, includes: Sequence[Path], agrees: Callable[[ctypes.CDLL], bool]
 ) -> ctypes.CDLL:
     """The library of a C text that is not ours. The includes are searched in these folders, and
-    count for the hash with all that they include. SourceError if the compiler rejects it;
-    Unsupported without a compiler, or unless `agrees` answers yes, in a copy of this process."""
+    count for the hash with all that they include. SourceError if the compiler rejects it, or makes
+    nothing of use; Unsupported unless `agrees` answers yes, in a copy of this process."""
+    try:
+        library = _load_source(text, includes)
+    except (OSError, Unsupported) as error:
+        raise SourceError(first_line(error)) from error
+    file = Path(library._name)
+    if not _is_proven(file):
+        if not _in_child(lambda: agrees(library)):
+            raise Unsupported("it crashes or does not end")
+        _write_proven(file)
+    return library
+
+
+def _load_source(text: str, includes: Sequence[Path]) -> ctypes.CDLL:
     folder = _usable_folder()
     with temporary_folder("build", folder) as place:
         paths = [word for path in includes for word in ("-I", str(path))]
@@ -261,13 +274,7 @@ def load_source(
             raise SourceError(said)
         expanded = whole.read_text(errors="replace")
     name = f"{_key(expanded, ' '.join(SOURCE_FLAGS))}.so"
-    library = _load(name, lambda folder: _compile_source(folder / name, expanded))
-    file = Path(library._name)
-    if not _is_proven(file):
-        if not _in_child(lambda: agrees(library)):
-            raise Unsupported("it crashes or does not end")
-        _write_proven(file)
-    return library
+    return _load(name, lambda folder: _compile_source(folder / name, expanded))
 
 
 def _compile_source(file: Path, text: str) -> None:
