@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gymnasium_solver import processes
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import hp_metrics
 from gymnasium_solver.algos.policy_loss import MEASURED, Batch
@@ -40,7 +41,9 @@ class DeviceUpdate:
         if device.type == "cuda":
             self.generator = torch.Generator(device).manual_seed(int(seed.generate_state(1)[0]))
         generators = [] if self.generator is None else [self.generator]
-        self.recurring = Recurring(device, generators, [learner.descent.optimizer])
+        # Untried: whether NCCL's sums could be part of a graph.
+        captures, optimizers = processes.count() == 1, [learner.descent.optimizer]
+        self.recurring = Recurring(device, generators, optimizers, captures)
         self.names: tuple[str, ...] = ()
         self.is_used = False
         self.reward_scale: DeviceRewardNormalizer | None = None
@@ -159,7 +162,7 @@ class DeviceUpdate:
             "opt/value/explained_var": torch.where(variance == 0, torch.nan, 1 - left / variance),
         }
         self.names = tuple(found)
-        return torch.stack([value.float().to(device) for value in found.values()])
+        return processes.mean_(torch.stack([v.float().to(device) for v in found.values()]))
 
     # -- state ------------------------------------------------------------------------------
 
@@ -173,13 +176,18 @@ class DeviceUpdate:
             return {}
         return {"device_generator": self.generator.get_state().tolist()}
 
-    def load_state(self, extra: Mapping[str, Any]) -> None:
+    def push(self) -> None:
+        """The reverse of `pull`."""
         if self.reward_scale is not None:
             self.reward_scale.push()
+
+    def load_state(self, extra: Mapping[str, Any]) -> None:
+        self.push()
         saved = extra.get("device_generator")  # none: of a run on the CPU
         if self.generator is not None and saved is not None:
             self.generator.set_state(torch.tensor(saved, dtype=torch.uint8))
 
 
 def _standardized(x: Tensor) -> Tensor:
-    return (x - x.mean()) / (x.std(correction=0) + 1e-8)
+    _, mean, var = processes.moments(x)
+    return (x - mean) / (var.sqrt() + 1e-8)

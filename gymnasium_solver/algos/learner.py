@@ -579,14 +579,13 @@ class Learner:
     def export_flat(self) -> dict[str, np.ndarray]:
         """Flat weights and statistics: what another process needs to act like this agent."""
         arrays = {
-            name: value.detach().cpu().numpy().copy()
-            for name, value in self._flat_tensors().items()
+            name: value.detach().cpu().numpy().copy() for name, value in self.flat_tensors().items()
         }
         return arrays | {"version": np.array(self.n_updates)}
 
     def import_flat(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Load what `export_flat` returned for an agent with the same config."""
-        own = self._flat_tensors()
+        own = self.flat_tensors()
         for name, value in own.items():
             if name not in arrays or arrays[name].shape != tuple(value.shape):
                 raise RunError(
@@ -598,7 +597,8 @@ class Learner:
                 value.copy_(torch.as_tensor(arrays[name]))
         self.n_updates = int(arrays["version"])
 
-    def _flat_tensors(self) -> dict[str, Tensor]:
+    def flat_tensors(self) -> dict[str, Tensor]:
+        """Weights and statistics by name, as flat vectors that may be written into."""
         weights = {f"weights.{name}": o.flat for name, o in self.optimizers.items()}
         return weights | {f"buffer.{name}": value for name, value in self.net.named_buffers()}
 

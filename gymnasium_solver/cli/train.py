@@ -14,9 +14,11 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gymnasium_solver import processes
 from gymnasium_solver.cli import field_flags
 from gymnasium_solver.cli.field_flags import field_verb, load_target, overrides_of, target_of
 from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, Work, root_of
+from gymnasium_solver.errors import DivergedError, GsolveError
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -117,6 +119,8 @@ gsolve list shows all configs.
 @saves_at_sigterm
 def run_command(args: Args) -> int:
     """Find out which of the forms of the command is meant, and do that."""
+    if processes.is_follower():
+        return follow_first_process()
     args.track += ["wandb"] * args.wandb
     if args.list_envs is not None:
         from gymnasium_solver.cli.configs import list_configs
@@ -128,6 +132,10 @@ def run_command(args: Args) -> int:
         if (experiment := many.find_experiment(args)) is not None:
             return many.run_experiment(experiment, args)
         return resume(args, target_of(args))
+    if processes.n_launched() > 1 and (is_many(args) or args.dev):
+        raise UsageError(
+            "torchrun starts the processes of one training: remove what starts several, or --dev"
+        )
     if is_many(args) and not args.help:
         from gymnasium_solver.cli import many
 
@@ -144,6 +152,20 @@ def run_command(args: Args) -> int:
     add_agent_parameters(args)
     config = load_target(args, target, chooses=True)
     return check_that_it_learns(config) if args.dev else train(args, debuggable(args, config))
+
+
+def follow_first_process() -> int:
+    """Take part in the training of the first process that torchrun started, which alone prints."""
+    from gymnasium_solver.training import loop
+
+    try:
+        loop.follow()
+    except (processes.ProcessLostError, DivergedError):  # the first process says why
+        return 1
+    except GsolveError as error:
+        error.args = (f"process {os.environ['RANK']}: {error}",)
+        raise
+    return 0
 
 
 def is_many(args: Args) -> bool:

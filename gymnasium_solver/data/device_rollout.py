@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gymnasium_solver import processes
 from gymnasium_solver.data.rollout import Rollout
 
 
@@ -32,7 +33,8 @@ class DeviceRollout:
 
     @property
     def env_steps(self) -> int:
-        return self.reward.numel()
+        """Of all processes, each of which has such a rollout."""
+        return self.reward.numel() * processes.count()
 
     def first(self, n_rows: int) -> "DeviceRollout":
         """The first rows, in the same memory."""

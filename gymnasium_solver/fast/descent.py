@@ -7,7 +7,8 @@
 `loss(batch, c) -> (total, {name: output})` is a pure function in plain torch of a tree of tensors
 and of named numbers. `parts` are the samples of each step. How the steps are made is decided here:
 by torch, as a recorded NumPy program, in one call of a compiled C program, as CUDA graphs, or
-together with other learners (lanes.py). All of them do what the groups of the optimiser declare
+together with other learners (lanes.py). Several processes (processes.py) step along the mean of
+their gradients. All of them do what the groups of the optimiser declare
 (fast/optimizer.py), and on a CPU a form gives the same bits however its steps are grouped.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver import processes
 from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.optimizer import FlatOptimizer, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient, Mode
@@ -194,7 +196,7 @@ class Descent:
             if found is not None:
                 return found
         is_compiled = self._form == "compiled" and isinstance(self.optimizer, FlatOptimizer)
-        if is_compiled and len(parts) > 1:
+        if is_compiled and len(parts) > 1 and processes.count() == 1:
             found = self._in_one_call(batch, numbers, lr, _indexed(parts), stop)
             if found is not None:
                 return found
@@ -236,6 +238,7 @@ class Descent:
             with self.timer.detail("gradient"):
                 part = self._taken(batch, index)
                 grad, *outputs = self.gradient(part, coefficients)
+                processes.mean_(grad)
             if len(outputs) != len(self._outputs):  # recorded by another learner of a stack
                 self._learn_names(part, numbers)
             named = dict(zip(self._outputs, outputs, strict=True))

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver import processes
+
 NormalizeMode = Literal[False, "rolling", "static"]
 EPSILON = 1e-8
 
@@ -81,10 +83,9 @@ class ObsNormalizer(nn.Module):
         """The same of a tensor on the buffers' device, without waiting for it."""
         if self.mode != "rolling":
             return
-        n, wide = len(obs), obs.double()
-        total, mean = self.count + n, wide.mean(0)
-        delta = mean - self.mean
-        spread = wide.var(0, correction=0) * n + delta.square() * (self.count * n / total)
+        n, mean, var = processes.moments(obs.double())
+        total, delta = self.count + n, mean - self.mean
+        spread = var * n + delta.square() * (self.count * n / total)
         self.var.copy_((self.var * self.count + spread) / total)
         self.mean.add_(delta * (n / total))
         self.count.copy_(total)
@@ -200,11 +201,12 @@ class DeviceRewardNormalizer:
 
     def _merge(self, returns: Tensor) -> None:
         mean, var, count, largest = self.moments.unbind()
-        n = returns.numel()
-        total, delta = count + n, returns.mean() - mean
-        squares = var * count + returns.var(correction=0) * n + delta.square() * (count * n / total)
+        n, new_mean, new_var = processes.moments(returns.flatten())
+        total, delta = count + n, new_mean - mean
+        squares = var * count + new_var * n + delta.square() * (count * n / total)
         now = (mean + delta * (n / total), squares / total, total)
-        self.moments.copy_(torch.stack([*now, torch.maximum(largest, returns.abs().max())]))
+        new_largest = processes.largest_(returns.abs().max())
+        self.moments.copy_(torch.stack([*now, torch.maximum(largest, new_largest)]))
 
     def _scale(self) -> Tensor:
         size = (self.moments[1] + EPSILON).sqrt()

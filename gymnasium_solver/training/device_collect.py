@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gymnasium_solver import processes
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.device_rollout import DeviceRollout
@@ -80,7 +81,7 @@ class DeviceCollector(EpisodeStats):
         """Collect `n_rows` rows; with a budget no more than it takes, in whole rows."""
         n_rows = n_rows or self.n_rows
         if budget is not None:
-            n_rows = min(n_rows, -(-budget // self.env.n_envs))
+            n_rows = min(n_rows, -(-budget // (self.env.n_envs * processes.count())))
         if self.activity.is_paused:
             self.activity.wait_while_paused()
         self._open()
@@ -100,7 +101,8 @@ class DeviceCollector(EpisodeStats):
         """Make the environments, at the first rollout and after a restart."""
         if self._envs is not None:
             return
-        self._envs = self._engine.on(self.device, derive(self.seed, 0, self._restarted_at))
+        seed = derive(self.seed, processes.rank(), self._restarted_at)
+        self._envs = self._engine.on(self.device, seed)
         n, device = self.env.n_envs, self.device
         self._totals = Totals(
             torch.zeros(n, dtype=torch.float64, device=device),
@@ -192,8 +194,8 @@ class DeviceCollector(EpisodeStats):
 
     def metrics(self) -> dict[str, float]:
         """Read the episodes of the rollouts since the last call; none of their own as metrics."""
-        for found in self._found:
-            is_finite, n_ended, *rest = found.tolist()
+        found = [of_process for own in self._found for of_process in processes.gathered(own)]
+        for is_finite, n_ended, *rest in torch.stack(found).tolist() if found else ():
             if self.check_finite and not is_finite:
                 self._found = []
                 self._report_values()

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from gymnasium_solver import processes
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
@@ -282,6 +283,8 @@ class LiveEdits:
 
 def reconfigure(trainer: Trainer, config: Config) -> None:
     """Continue training with a changed config: a new agent with the state of the old one."""
+    if processes.count() > 1:
+        raise ConfigError("several processes learn together, so nothing changes while they train")
     old, env = trainer.agent, trainer.collector.env
     agent = build_agent(config, env.observation_space, env.action_space)
     if agent.device != old.device:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from gymnasium_solver import processes
 from gymnasium_solver.config.code import code_named
 from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schema import Config
@@ -31,7 +32,12 @@ from gymnasium_solver.fast.stacked import Gradients, Inferences
 from gymnasium_solver.fast.stacked_descent import Descents
 from gymnasium_solver.lanes import Lane, Lanes, Program, Work
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.checkpoint import LAST, list_checkpoints, load_checkpoint
+from gymnasium_solver.runs.checkpoint import (
+    LAST,
+    LoadedCheckpoint,
+    list_checkpoints,
+    load_checkpoint,
+)
 from gymnasium_solver.runs.edits import rewind_edits, rewound
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
@@ -61,6 +67,7 @@ from gymnasium_solver.training.prepare import changed_from_shipped, load_config,
 from gymnasium_solver.training.profile import report_profile, share_seconds
 from gymnasium_solver.training.progress import goals_behind
 from gymnasium_solver.training.seeds import draw_seed
+from gymnasium_solver.training.several import follow_first, lead
 from gymnasium_solver.training.threads import (
     gpu_arithmetic,
     limited_threads,
@@ -90,6 +97,7 @@ def train(
     The observers of the config are called after `observers`. `timer`: use this timer and report its
     table, as `profile: true` does.
     """
+    _check_first()
     if config.seed is None:
         config = config.replace(seed=draw_seed())
     source = None
@@ -126,6 +134,7 @@ def resume(
     its status and report. A run that ended because it reached its goal trains on to its budget.
     `trust`: also import code that the config of a run made elsewhere names.
     """
+    _check_first()
     found = resolve_checkpoint(ref, runs_root, default=LAST)
     run = found.run
     with run.lock():
@@ -159,7 +168,20 @@ def resume(
             rewind_edits(run, edits)
             if changed:
                 run.log_event("config", env_steps=checkpoint.env_steps, changed=changed)
-            return run_to_end(trainer, run, resumed_from=checkpoint.env_steps, over=over)
+            return run_to_end(trainer, run, checkpoint, over=over)
+
+
+def _check_first() -> None:
+    if processes.is_follower():
+        raise RunError(
+            "torchrun started several processes, which cannot train from Python together: use "
+            "torchrun ... -m gymnasium_solver train"
+        )
+
+
+def follow() -> Run | None:
+    """Take part in the training of the first of several processes (training/several.py)."""
+    return follow_first(_trainer, collect_and_learn)
 
 
 def training_is_over(trainer: Trainer, run: Run, is_changed: bool) -> str | None:
@@ -186,8 +208,16 @@ def _trainer(
     config: Config, observers: Sequence[Observer], timer: Timer | None = None
 ) -> Iterator[Trainer]:
     check_interventions(config)
+    with processes.joined(), _built(config, observers, timer) as trainer:
+        yield trainer
+
+
+@contextmanager
+def _built(
+    config: Config, observers: Sequence[Observer], timer: Timer | None = None
+) -> Iterator[Trainer]:
     everyone = Observers([*observers, *configured_observers(config)])
-    env = training_env(config)
+    env = training_env(processes.share_of(config))
     # Limit threads before initialising weights: the rounding of the initialisation depends on it.
     n_threads = pick_threads(config, env.observation_space)
     threads = limited_threads(n_threads, pick_compiled_threads(config, n_threads))
@@ -200,18 +230,22 @@ def _trainer(
 
 
 def run_to_end(
-    trainer: Trainer, run: Run, resumed_from: int | None = None, over: str | None = None
+    trainer: Trainer,
+    run: Run,
+    checkpoint: LoadedCheckpoint | None = None,
+    over: str | None = None,
 ) -> Run:
-    """Train, unless training already ended for the reason `over`; then test and write the
-    report."""
+    """Train, from a checkpoint that is loaded, unless training already ended for the reason `over`;
+    then test and write the report."""
     trainer.run = run
     trainer.activity.teller = run.tell_activity
     try:
-        trainer.announce(resumed_from)
+        trainer.announce(None if checkpoint is None else checkpoint.env_steps)
         if over is None and trainer.config.eval_async:
             trainer.background = BackgroundEvaluator(run)
             submit_pending(trainer)
         if over is None:
+            lead(trainer, checkpoint)
             with stop_on_signals(trainer.activity), old_objects_left_out():
                 over = _loop(trainer)
         trainer.operators.stop()
@@ -241,7 +275,8 @@ def _loop(trainer: Trainer) -> str:
         start = trainer.clocks()
         p.epoch += 1
         activity.begin_epoch(p.epoch)
-        metrics = collect_and_learn(trainer)
+        with processes.epoch():
+            metrics = collect_and_learn(trainer)
         found = judge_epoch(trainer, start.env_steps)
         p.wall_s = activity.clock_s() - began_s
         _log_epoch(trainer, start, metrics, found)
@@ -406,7 +441,7 @@ def _on_host(rollout: Rollout | DeviceRollout, n_samples: int) -> Rollout:
 
 def _save_rollout(trainer: Trainer) -> None:
     """Save the newest rollout, which holds a NaN or led to one, to find its cause."""
-    if trainer.rollout is None:
+    if trainer.rollout is None or processes.rank():  # the first process has the folder
         return
     try:
         dump_rollout(_on_host(trainer.rollout, trainer.rollout.env_steps), trainer.run.path)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gymnasium_solver import processes
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.memory import Memory
@@ -85,6 +86,10 @@ ON_HOST = (
     "the environments are tensors, but {} needs rollouts on the host: they are copied there, which "
     "is much slower (docs/device_environments.md)"
 )
+ONE_PROCESS = (
+    "{} needs rollouts on the host, which one process makes. Several train PPO on environments of "
+    "tensors (docs/device_environments.md#several-gpus); start gsolve without torchrun"
+)
 HEAD = "head."  # prefix of the data of the newest observation, which is in no row yet
 
 
@@ -116,25 +121,29 @@ class Trainer:
         self.alerts: Alerts | None = None  # once there is a run
         self.replay_log: ReplayLog | None = None
         self.rollout: Rollout | DeviceRollout | None = None  # the newest
-        check_rollout_fits(config, env.observation_space, env.action_space)
+        own = processes.share_of(config)
+        check_rollout_fits(own, env.observation_space, env.action_space)
         if config.eval_async:
             check_async(config)
-        self.agent = build_agent(config, env.observation_space, env.action_space)
+        self.agent = build_agent(own, env.observation_space, env.action_space)
         self.update_mode = self.agent.update_mode  # as the user knows it
         self.agent.use_goals(env.goal_functions)
         self.agent.start_training()
         self.spec = env.spec
         """Facts of the config's environment; a stage of a curriculum has others."""
         self.collector: Collector | DeviceCollector | RemoteCollector
+        reason: str | None = "collectors"
         if config.collectors is not None:
             self.collector = RemoteCollector(config, env, self.agent, observer.on_message)
         else:
-            self.collector = collector_for(config, env, self.agent)
+            self.collector = collector_for(own, env, self.agent)
             reason = keeps_on_host(config, env, self.agent)
             # JAX on a CPU hands its arrays over without a copy either way.
             if reason and (env.spec.engine == "torch" or self.agent.device.type != "cpu"):
                 self.notes.append(ON_HOST.format(reason))
             self._note_rounding(config)
+        if processes.count() > 1 and not isinstance(self.collector, DeviceCollector):
+            raise ConfigError(ONE_PROCESS.format(reason or f"env_id: {config.env_id}"))
         self.stages: Stages | None = None
         if config.curriculum is not None:
             self.stages = Stages(config, env, self.collector, self._tell_stage)
@@ -236,6 +245,8 @@ class Trainer:
         self.activity.begin("saving")
         agent_tensors, agent_extra = self.agent.state()
         env_arrays, collector_state = self.collector.state(with_env)
+        if with_env:
+            env_arrays |= processes.states_of_others()
         tensors: dict[str, dict[str, Any]] = {**agent_tensors, "env": env_arrays}
         state = {"progress": asdict(p), "agent": agent_extra, "collector": collector_state}
         if self.agent.saves_replay and self.agent.memory is not None:
