@@ -20,7 +20,7 @@ PACKAGE = ROOT.name
 LEVELS = (
     ("version", "printable", "suggest", "timing", "tree", "lanes", "chart_style"),
     ("errors",),
-    ("registry", "paths"),
+    ("registry", "paths", "processes"),
     ("config",),
     ("plugins",),
     ("spaces", "runs"),
