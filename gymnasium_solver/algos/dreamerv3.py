@@ -74,6 +74,7 @@ class DreamerV3(ReplayLearner):
             ),
             unimix=cfg.unimix,
             n_bins=cfg.n_atoms,
+            decodes=not cfg.decoder_free,
             normalize_obs=cfg.obs_normalization,
             clip_obs=cfg.clip_obs,
             generator=self.generator,
@@ -92,8 +93,9 @@ class DreamerV3(ReplayLearner):
         self.descent = self.add_descent("all", self.loss, parts, record=is_recorded, fuse=False)
         self.slow = self.descent.target
         self.loss_weights = LossWeights(
-            cfg.dyn_coef, cfg.rep_coef, cfg.replay_critic_coef, cfg.free_nats, cfg.td_lambda
-        )
+            cfg.dyn_coef, cfg.rep_coef, cfg.replay_critic_coef, cfg.free_nats, cfg.td_lambda,
+            cfg.barlow_coef if cfg.decoder_free else 1.0,
+        )  # fmt: skip
         self.sequences = SequenceLengths(0, cfg.sequence_length)
         self.program = self.add_program(self.step)
 

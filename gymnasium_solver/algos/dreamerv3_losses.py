@@ -26,6 +26,7 @@ from gymnasium_solver.tree import map_tree
 RANGE_PERCENTILES = (0.05, 0.95)
 RANGE_RATE = 0.01  # by which the range of returns follows
 LEAST_SCALE = 1.0  # small returns are not made larger
+BARLOW_OTHERS = 5e-4  # weight of correlations with other tokens
 SLOW_WEIGHT = 1.0  # of the cross-entropy to the slow critic
 
 
@@ -50,6 +51,7 @@ class LossWeights(NamedTuple):
     replay_critic: float = 0.3
     free_nats: float = 1.0
     td_lambda: float = 0.95
+    reconstruction: float = 1.0
 
 
 class Dream(NamedTuple):
@@ -81,6 +83,16 @@ def reconstruction_loss(net: DreamerNet, found: Seen, seen: Seen) -> Tensor:
     if found.image is not None and seen.image is not None:
         total = total + (found.image - seen.image).square().sum((1, 2, 3))
     return total
+
+
+def barlow_loss(found: Tensor, tokens: Tensor) -> Tensor:
+    """In place of a reconstruction (R2-Dreamer, Morihira et al. 2026): each number [N, E] projected
+    from a state correlates with its token over the rows, and little with the other tokens."""
+    a, b = ((x - x.mean(0)) / (x.std(0) + 1e-8) for x in (found, tokens))
+    correlations = a.t() @ b / len(found)
+    own = correlations.diagonal()
+    others = correlations.square().sum() - own.square().sum()
+    return (own - 1.0).square().sum() + BARLOW_OTHERS * others
 
 
 def continuation_loss(logits: Tensor, terminal: Tensor, gamma: Tensor) -> Tensor:
@@ -189,10 +201,14 @@ def dreamer_loss(
     ends = continuation_loss(net.model.continuation(states).squeeze(-1), batch.terminal, gamma)
     dream = imagine(net, kind, rows.detach(), batch)
     found, returns = behaviour_losses(net, slow, kind, dream, c, weights.td_lambda)
+    if net.model.project is None:
+        again = reconstruction_loss(net, net.reconstructed(rows), seen).mean()
+    else:
+        again = barlow_loss(net.model.project(rows), tokens.flatten(0, 1).detach())
     losses = {
         "dynamics": dynamics.mean(),
         "representation": representation.mean(),
-        "reconstruction": reconstruction_loss(net, net.reconstructed(rows), seen).mean(),
+        "reconstruction": again,
         "reward": reward.mean(),
         "termination": ends.mean(),
         "replay_critic": replay_critic_loss(
@@ -201,7 +217,8 @@ def dreamer_loss(
     }
     total = weights.dynamics * losses["dynamics"]
     total = total + weights.representation * losses["representation"]
-    total = total + losses["reconstruction"] + losses["reward"] + losses["termination"]
+    total = total + weights.reconstruction * losses["reconstruction"]
+    total = total + losses["reward"] + losses["termination"]
     total = total + weights.replay_critic * losses["replay_critic"]
     total = total + found["policy"] + found["critic"]
     return total, {**losses, **found, "loss": total}

@@ -40,12 +40,14 @@ RUN[/CHECKPOINT]
 -o, --out FILE     name.mp4, .gif or .webp (default: <env_steps>.mp4 in the run's videos/)
 --max-steps
 --no-overlay       frames without a caption
+--open-loop        the agent's image, as a world model reconstructs it, and as it imagines it
 --checkpoint-folder DIR     internal: a copy of a checkpoint, for the recorder of a training run
 --seed --fps --deterministic --sampled --env-kwargs --trust --runs-dir --json
 
 examples:
   gsolve video @last
   gsolve video a1b2/@best --grid 4x4 --out grid.mp4
+  gsolve video @last --open-loop
   gsolve video a1b2/50000 --episodes 3 --sampled --out play.gif
 """)
 def video(args: Args) -> None:
@@ -53,6 +55,8 @@ def video(args: Args) -> None:
     episodes = args.episodes or max(1, rows * columns)
     if rows and episodes > rows * columns:
         raise UsageError(f"--episodes {episodes}: a grid of {args.grid} holds {rows * columns}")
+    if rows and args.open_loop:
+        raise UsageError("--open-loop: shows one episode after another, remove --grid")
 
     from gymnasium_solver.media.record import Shots, record_run
 
@@ -61,7 +65,9 @@ def video(args: Args) -> None:
         found = dataclasses.replace(found, checkpoint=Path(args.checkpoint_folder))
     result = record_run(
         found,
-        Shots(episodes, rows, columns, args.max_steps, overlay=not args.no_overlay),
+        Shots(
+            episodes, rows, columns, args.max_steps, not args.no_overlay, open_loop=args.open_loop
+        ),
         out=Path(args.out) if args.out else None,
         seed=flags.seed_of(args),
         fps=args.fps,

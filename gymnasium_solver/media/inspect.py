@@ -50,6 +50,11 @@ SMALL_PNG = 16 * 1024
 JPEG_QUALITY = 85
 
 
+Tiles = list[dict[str, Any]]
+"""The images of a picture: label, place and size."""
+Picture = tuple[np.ndarray, Tiles]
+
+
 @dataclass(frozen=True)
 class Branch:
     of: str
@@ -137,7 +142,8 @@ class _Recording:
         config = scene.found.config
         self.gamma = float(getattr(config, "gamma", 1.0))
         self.gae_lambda = float(getattr(config, "gae_lambda", GAE_LAMBDA))
-        self.encoders = {"render": FrameEncoder(), "net": FrameEncoder("png")}
+        self.encoders = {"render": FrameEncoder()}
+        self.encoders |= {view: FrameEncoder("png") for view in NETWORK_VIEWS}
 
     def play(self, on_start: Callable[[Episode], None] | None) -> Episode:
         started_s = time.perf_counter()
@@ -210,23 +216,23 @@ class _Recording:
         text = None if self.scene.stage.draws else self.scene.stage.text()
         return {} if text is None else {"text": text}
 
-    def _pictures(self, moment: Moment) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+    def _pictures(self, moment: Moment) -> tuple[dict[str, bytes], dict[str, Tiles]]:
         """Encoded frames by view, and where each image of the network is in its own."""
-        bodies: dict[str, bytes] = {}
-        tiles: list[dict[str, Any]] = []
+        bodies, tiles = dict[str, bytes](), dict[str, Tiles]()
         if moment.frame is not None:
             bodies["render"] = self.encoders["render"](moment.frame)
-        net = None if moment.decision is None else net_picture(self.agent, moment.decision)
-        if net is not None:
-            bodies["net"], tiles = self.encoders["net"](net[0]), net[1]
+        for view, picture in NETWORK_VIEWS.items():
+            found = None if moment.decision is None else picture(self.agent, moment.decision)
+            if found is not None:
+                bodies[view], tiles[view] = self.encoders[view](found[0]), found[1]
         return bodies, tiles
 
-    def _facts(self, plan: Plan, tiles: list[dict[str, Any]]) -> dict[str, Any]:
+    def _facts(self, plan: Plan, tiles: dict[str, Tiles]) -> dict[str, Any]:
         scene, ask = self.scene, self.ask
         config, stage = scene.found.config, scene.stage
         frames = {view: one.facts() for view, one in self.encoders.items() if one.size}
-        if tiles:
-            frames["net"]["tiles"] = tiles
+        for view, own in tiles.items():
+            frames[view]["tiles"] = own
         parent = None
         if ask.branch is not None and (base := self.script.base) is not None:
             step, action = ask.branch.at, _plain(ask.branch.action)
@@ -394,7 +400,7 @@ def encoded(image: Image.Image, format: str) -> bytes:
     return file.getvalue()
 
 
-def net_picture(agent: Agent, decision: Decision) -> tuple[np.ndarray, list[dict[str, Any]]] | None:
+def net_picture(agent: Agent, decision: Decision) -> Picture | None:
     """The images that the network gets at their own size, and where each one is; None without."""
     names = [name for name in decision.seen if name.startswith("image ")]
     seen = {name.removeprefix("image "): decision.seen[name] for name in names}
@@ -404,3 +410,23 @@ def net_picture(agent: Agent, decision: Decision) -> tuple[np.ndarray, list[dict
     picture, places = mosaic([group_pictures(seen[name], groups[name]) for name in seen])
     labels = [f"{n}: {g.label}" if n else g.label for n, own in groups.items() for g in own]
     return picture, [{"label": a, **b} for a, b in zip(labels, places, strict=True)]
+
+
+def model_picture(agent: Agent, decision: Decision) -> Picture | None:
+    """Each frame that the network gets, as the model reconstructs it, and as it imagines it, side
+    by side; None without a model of images."""
+    rows: list[tuple[np.ndarray, ...]] = []
+    for name in (name for name in decision.imagined if name.startswith("image ")):
+        groups = groups_of(agent, name.removeprefix("image "))
+        kinds = (decision.seen[name], decision.reconstructed[name], decision.imagined[name])
+        rows += zip(*(group_pictures(planes, groups) for planes in kinds), strict=True)
+    if not rows:
+        return None
+    picture, places = mosaic(rows)
+    return picture, [
+        {"label": a, **b} for a, b in zip(MODEL_LABELS * len(rows), places, strict=True)
+    ]
+
+
+MODEL_LABELS = ("true", "reconstructed", "imagined")
+NETWORK_VIEWS = {"net": net_picture, "model": model_picture}

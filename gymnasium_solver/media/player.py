@@ -26,7 +26,7 @@ from gymnasium_solver.errors import ConfigError, GsolveError
 from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.media.stage import Stage, open_stage
 from gymnasium_solver.nets.encoder import ObsEncoder
-from gymnasium_solver.policies.policy import Outlook
+from gymnasium_solver.policies.policy import OpenLoop, Outlook, Pictured
 from gymnasium_solver.runs.checkpoint import LAST, load_checkpoint
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run, live_status
@@ -63,6 +63,9 @@ class Decision:
     """Input of the network: "" is its vector, "image NAME" are planes (channel, height, width)."""
     carry: dict[str, np.ndarray] = field(default_factory=dict)
     """What a policy with memory remembered before this step."""
+    reconstructed: dict[str, np.ndarray] = field(default_factory=dict)
+    imagined: dict[str, np.ndarray] = field(default_factory=dict)
+    """`seen` as the model of a policy has it (`policies.policy.Pictured`); {} without one."""
 
 
 class Actor(Protocol):
@@ -80,11 +83,13 @@ class PolicyActor:
     def __init__(self, agent: Agent, *, greedy: bool, explains: bool = False) -> None:
         self.agent, self.greedy, self.explains = agent, greedy, explains
         self._carry: dict[str, np.ndarray] = {}
+        self._open_loop: OpenLoop | None = None
 
     def start(self, n_envs: int, seed: int) -> None:
         policy = self.agent.policy
         policy.rng, policy.is_random = np.random.default_rng(seed), False  # as in an evaluation
         self._carry = policy.initial_carry(n_envs)
+        self._open_loop = policy.open_loop(n_envs) if self.explains else None
 
     def take_over(self, agent: Agent) -> None:
         """Act by the weights of another agent from the next decision on."""
@@ -102,6 +107,9 @@ class PolicyActor:
         best = rows if self.greedy else self._best(obs, is_first, mask)
         outlook = policy.outlook(obs, self._carry, is_first, mask)
         carry, seen = self._remembered(is_first), network_input(self.agent, obs)
+        pictured = Pictured({}, {})
+        if self._open_loop is not None:
+            pictured = self._open_loop(self._carry, acted.carry, is_first)
         self._carry = acted.carry
         return [
             Decision(
@@ -111,6 +119,8 @@ class PolicyActor:
                 entropy=_entropy(i, outlook, policy.actions),
                 seen={name: array[i] for name, array in seen.items()},
                 carry={name: part[i] for name, part in carry.items()},
+                reconstructed={name: part[i] for name, part in pictured.reconstructed.items()},
+                imagined={name: part[i] for name, part in pictured.imagined.items()},
                 **_outlook(i, outlook, policy.actions),
             )
             for i, row in enumerate(rows)

@@ -23,8 +23,9 @@ from gymnasium_solver.media.drawing import (
     scale_for,
     with_caption,
 )
+from gymnasium_solver.media.inspect import MODEL_LABELS, model_picture
 from gymnasium_solver.media.labels import action_names, action_text
-from gymnasium_solver.media.player import Moment, Player, open_scene
+from gymnasium_solver.media.player import Decision, Moment, Player, PolicyActor, open_scene
 from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.media.video import VideoError, ffmpeg_exe, open_video
 from gymnasium_solver.training.targets import Found
@@ -35,6 +36,7 @@ WIDTH, HEIGHT = 1280, 960  # a video is at most this large
 LEAST_HEIGHT = 320  # of a frame: smaller ones are enlarged by a whole number
 HOLD_S = 0.5  # the last frame of an episode stays this long
 TILE_TEXT, TEXT = 12, 14  # pixels
+OPEN_LOOP = " | ".join(MODEL_LABELS)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class Shots:
     overlay: bool = True
     title: str = ""
     """First line of the caption."""
+    open_loop: bool = False
+    """The agent's image as it is, as its model reconstructs it, and as the model imagines it."""
 
     @property
     def is_grid(self) -> bool:
@@ -123,11 +127,16 @@ def _in_turn(player: Player, shots: Shots, done: Recorded) -> Iterator[tuple[np.
             is_last = moment.is_over or moment.t >= shots.most_steps
             if is_last:
                 _note_end(done, moment, episode)
-            picture = enlarged(_frame(moment))
+            if not shots.open_loop:
+                picture = enlarged(_frame(moment))
+            elif moment.decision is not None:  # the end of an episode has none
+                picture = enlarged(_panels(player, moment.decision))
             if shots.overlay:
                 lines = [shots.title + which, status_line(stage, names, moment)]
-                picture = with_caption(picture, lines, TEXT)
-            yield picture, is_last
+                lines += [OPEN_LOOP] if shots.open_loop else []
+                yield with_caption(picture, lines, TEXT), is_last
+            else:
+                yield picture, is_last
 
 
 def status_line(stage: Stage, names: list[str], moment: Moment) -> str:
@@ -147,6 +156,18 @@ def enlarged(frame: np.ndarray) -> np.ndarray:
         return resized(frame, min(HEIGHT / height, WIDTH / width))
     factor = min(-(-LEAST_HEIGHT // height), WIDTH // width, HEIGHT // height)
     return resized(frame, float(max(1, factor)))
+
+
+def _panels(player: Player, decision: Decision) -> np.ndarray:
+    assert isinstance(player.actor, PolicyActor)
+    agent = player.actor.agent
+    found = model_picture(agent, decision)
+    if found is None:
+        raise VideoError(
+            "--open-loop needs a model that reconstructs images (dreamerv3 with image "
+            f"observations), but {agent.config.algo_id} on {agent.config.env_id} has none."
+        )
+    return found[0]
 
 
 def _frame(moment: Moment) -> np.ndarray:
@@ -219,17 +240,19 @@ def record_run(
 ) -> Recorded:
     """Record a run's checkpoint. `out`: by default a file in the run's videos/. `greedy`: by
     default as in the run's evaluations. `seed`: a number or a stage, as in an evaluation."""
-    with open_scene(found, shots.n_envs) as scene:
+    with open_scene(found, shots.n_envs, must_draw=not shots.open_loop) as scene:
         if out is None:
             assert found.run is not None, "an agent without a run needs a file name"
             name = default_name(scene.env_steps, shots, scene.found.is_greedy(greedy))
             out = found.run.videos_dir / name
         shots = replace(shots, title=scene.title)
-        return record(scene.player(seed, greedy), out, shots, fps)
+        player = scene.player(seed, greedy, explains=shots.open_loop)
+        return record(player, out, shots, fps)
 
 
 def default_name(env_steps: int, shots: Shots, greedy: bool) -> str:
     """The name of a video of a run: WebP where there is no ffmpeg for MP4."""
     grid = f"-grid{shots.rows}x{shots.columns}" if shots.is_grid else ""
+    grid += "-open-loop" if shots.open_loop else ""
     sampled = "" if greedy else "-sampled"
     return f"{env_steps}{grid}{sampled}{'.mp4' if ffmpeg_exe() else '.webp'}"

@@ -35,6 +35,7 @@ KINDS = {
     "Discrete": "discrete", "Box": "box",
     "MultiDiscrete": "multi_discrete", "MultiBinary": "multi_binary",
 }  # fmt: skip
+PICTURED = ("reconstructed", "imagined")  # beside "seen"
 NUMBERS = ("probabilities", "q_values", "mean", "std")  # of a decision
 
 
@@ -73,6 +74,9 @@ class Plan:
         if seen is not None and 0 < seen.size <= MOST_NUMBERS:
             known_names = [feature.name for feature in known]
             columns["seen"] = component_names(encoder_of(agent), known_names, seen.size)
+            columns |= {
+                n: columns["seen"] for n in PICTURED if getattr(decision, n).get("") is not None
+            }
         for name, carry in decision.carry.items():
             if carry.size <= MOST_NUMBERS:
                 columns[f"carry {name}"] = [str(i) for i in range(carry.size)]
@@ -115,6 +119,7 @@ class Plan:
             "legal": moment.mask,
             "obs": numbers(moment.raw) if self.features else None,
             "seen": decision.seen.get(""),
+            **{name: getattr(decision, name).get("") for name in PICTURED},
         }
         if after is not None and action is not None:
             best = decision.best

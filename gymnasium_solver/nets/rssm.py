@@ -23,7 +23,7 @@ from torch.nn import functional
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.encoder import TensorObs
 from gymnasium_solver.nets.features import encoder_for
-from gymnasium_solver.nets.heads import SymexpTwoHotHead, symlog
+from gymnasium_solver.nets.heads import SymexpTwoHotHead, symexp, symlog
 from gymnasium_solver.nets.image_codec import (
     BlockLinear,
     ImageDecoder,
@@ -139,9 +139,10 @@ class Model(nn.Module):
 
     def __init__(
         self, n_numbers: int, image: tuple[int, int, int] | None, size: Sizes, n_actions: int,
-        unimix: float, n_bins: int, generator: torch.Generator,
+        unimix: float, n_bins: int, decodes: bool, generator: torch.Generator,
     ):  # fmt: skip
-        """`image`: channels, height and width of all images together; None: there is none."""
+        """`image`: channels, height and width of all images together; None: there is none.
+        `decodes`: observations are reconstructed, else states are projected on their tokens."""
         super().__init__()
         units, n_state = size.units, size.deter_dim + size.latent_dim
         n_tokens = 0
@@ -149,18 +150,24 @@ class Model(nn.Module):
         self.encode_image = self.decode_image = None
         if n_numbers:
             self.encode_numbers = mlp(n_numbers, units, CODEC_LAYERS, 0, generator)
-            self.decode_numbers = mlp(n_state, units, CODEC_LAYERS, n_numbers, generator)
+            if decodes:
+                self.decode_numbers = mlp(n_state, units, CODEC_LAYERS, n_numbers, generator)
             n_tokens += units
         if image is not None:
             self.encode_image = ImageEncoder(image[0], image[1:], size.depth, generator)
-            self.decode_image = ImageDecoder(
-                image[0], image[1:], size.depth, units, size.deter_dim, size.latent_dim,
-                size.n_blocks, generator,
-            )  # fmt: skip
+            if decodes:
+                self.decode_image = ImageDecoder(
+                    image[0], image[1:], size.depth, units, size.deter_dim, size.latent_dim,
+                    size.n_blocks, generator,
+                )  # fmt: skip
             n_tokens += self.encode_image.width
         self.rssm = Rssm(size, n_tokens, n_actions, unimix, generator)
         self.reward = mlp(n_state, units, HEAD_LAYERS, n_bins, generator, scale=0.0)
         self.continuation = mlp(n_state, units, HEAD_LAYERS, 1, generator)
+        self.project = None
+        if not decodes:
+            self.project = nn.Linear(n_state, n_tokens, bias=False)
+            initialise(self.project.weight, n_state, generator)
 
 
 class Seen(NamedTuple):
@@ -183,6 +190,7 @@ class DreamerNet(nn.Module):
         size: Sizes,
         unimix: float,
         n_bins: int,
+        decodes: bool = True,
         normalize_obs: NormalizeMode = False,
         clip_obs: float = 10.0,
         generator: torch.Generator,
@@ -196,8 +204,13 @@ class DreamerNet(nn.Module):
         self.n_plain = sum(vector.width for vector in self.encoder.vectors)
         self.choices = [n for one in self.encoder.one_hots for n in one.sizes]
         image = self._image_size(normalize_obs)
+        if image is None and not decodes:
+            raise ConfigError(
+                f"decoder_free: learns from images, but observations are {observation_space}; "
+                "remove it"
+            )
         self.model = Model(
-            self.encoder.width, image, size, self.n_actions, unimix, n_bins, generator
+            self.encoder.width, image, size, self.n_actions, unimix, n_bins, decodes, generator
         )
         if not self.is_choice:
             # With biases of 0 the norm would leave only the sign of a single number.
@@ -271,6 +284,19 @@ class DreamerNet(nn.Module):
         n_deter = self.size.deter_dim
         return Seen(numbers, model.decode_image(states[:, :n_deter], states[:, n_deter:]))
 
+    def shown(self, states: Tensor) -> dict[str, Tensor]:
+        """What is reconstructed from states [N, width], as the encoder gives it for observations:
+        numbers and probabilities of one-hot parts (""), images."""
+        found, parts = self.reconstructed(states), dict[str, Tensor]()
+        if found.numbers is not None:
+            plain, *choices = found.numbers.split([self.n_plain, *self.choices], dim=1)
+            parts[""] = torch.cat([symexp(plain), *(torch.softmax(c, 1) for c in choices)], dim=1)
+        if found.image is not None:
+            channels = [layout.channels for layout in self.encoder.layouts.values()]
+            images = zip(self.encoder.layouts, found.image.split(channels, dim=1), strict=True)
+            parts |= {f"image {name}": image for name, image in images}
+        return parts
+
     def action_input(self, actions: Tensor) -> Tensor:
         """Stored actions as the RSSM takes them: [...] of choices, or [..., A], to [..., A]."""
         if self.is_choice:
@@ -278,15 +304,19 @@ class DreamerNet(nn.Module):
             return (actions.long().unsqueeze(-1) == classes).float()
         return actions / actions.detach().abs().clamp(min=1.0)
 
+    def last_action(self, core: Tensor) -> Tensor:
+        """That of a carry, as the RSSM takes it."""
+        last = core[:, self.state_width :]
+        return self.action_input(last.squeeze(1) if self.is_choice else last)
+
     # -- one step ---------------------------------------------------------------------------
 
     def advance(
         self, obs: TensorObs, core: Tensor, is_first: Tensor, noise: Tensor | None
     ) -> Tensor:
         """The states [N, width] after observations, from the carry before them."""
-        last = core[:, self.state_width :]
-        actions = self.action_input(last.squeeze(1) if self.is_choice else last)
         tokens, state = self.tokens(self.seen(obs)), core[:, : self.state_width]
+        actions = self.last_action(core)
         states, _ = self.rssm.observe(
             tokens.unsqueeze(0), actions.unsqueeze(0), is_first.unsqueeze(0), state,
             None if noise is None else noise.unsqueeze(0),

@@ -15,11 +15,21 @@ from torch import Tensor
 from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.forward import Inference
 from gymnasium_solver.nets.rssm import DreamerNet
-from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Outlook, Policy
+from gymnasium_solver.policies.policy import (
+    Acted,
+    ActObs,
+    Carry,
+    Mask,
+    OpenLoop,
+    Outlook,
+    Pictured,
+    Policy,
+)
 from gymnasium_solver.spaces.actions import ActionKind, mask_outputs
 from gymnasium_solver.spaces.observations import Space, obs_len
 from gymnasium_solver.tree import map_tree
 
+IMAGINED = 50  # steps that a viewer sees imagined before the model sees an observation again
 STORED = np.float16  # memory is between -1 and 1, latents are 0 or 1
 
 
@@ -81,6 +91,33 @@ class LatentPolicy(Policy):
     @property
     def has_memory(self) -> bool:
         return True
+
+    def open_loop(self, n: int) -> OpenLoop:
+        return Imagination(self.net, n)
+
+
+class Imagination:
+    """What the model reconstructs from each state of an episode, and what it imagines: from every
+    IMAGINED-th state it goes on with the actions alone."""
+
+    def __init__(self, net: DreamerNet, n: int):
+        self.net, self.rng = net, np.random.default_rng(0)
+        self.state = torch.zeros(n, net.state_width, device=net.device)
+        self.age = torch.zeros(n, dtype=torch.long, device=net.device)
+
+    @torch.no_grad()
+    def __call__(self, before: Carry, after: Carry, is_first: np.ndarray) -> Pictured:
+        net = self.net
+        last, now, first = (
+            on_device(part, net.device) for part in (before["core"], after["core"], is_first)
+        )
+        noise = self.rng.random((len(last), net.size.n_latents), dtype=np.float32)
+        state = now[:, : net.state_width]
+        later = net.rssm.imagine(self.state, net.last_action(last), on_device(noise, net.device))
+        self.age = torch.where(first | (self.age + 1 >= IMAGINED), 0, self.age + 1)
+        self.state = torch.where(self.age[:, None] == 0, state, later)
+        found = (net.shown(states) for states in (state, self.state))
+        return Pictured(*({k: part.cpu().numpy() for k, part in one.items()} for one in found))
 
 
 def _carry(state: np.ndarray, actions: np.ndarray) -> Carry:

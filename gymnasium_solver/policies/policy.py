@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -70,6 +70,22 @@ class Outlook:
     """[N, width]: of the noise around `mean`, before a squashing to the bounds."""
     value: np.ndarray | None = None
     """[N]: expected return from here on."""
+
+
+class Pictured(NamedTuple):
+    """Observations of N envs as a model has them, by part as the network's encoder gives them."""
+
+    reconstructed: dict[str, np.ndarray]
+    """From states that have taken the observations in."""
+    imagined: dict[str, np.ndarray]
+    """From states that have seen none for a while, only the actions."""
+
+
+class OpenLoop(Protocol):
+    """Goes through an episode beside a policy."""
+
+    def __call__(self, before: Carry, after: Carry, is_first: np.ndarray) -> Pictured:
+        """At each step, with the policy's carry before and after it."""
 
 
 class Read(NamedTuple):
@@ -171,6 +187,10 @@ class Policy(ABC):
     def has_memory(self) -> bool:
         """Whether greedy actions depend on earlier observations."""
         return False
+
+    def open_loop(self, n: int) -> "OpenLoop | None":
+        """For a viewer of n envs; None: no model reconstructs observations."""
+        return None
 
     @property
     def exported(self) -> "Policy":

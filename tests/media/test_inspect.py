@@ -146,6 +146,11 @@ def test_an_episode_that_is_cut_is_bootstrapped(studio: Studio, shared_run: gs.R
     assert columns["td_error"][1] == pytest.approx(wanted, rel=1e-5)
 
 
+DREAMER: dict[str, Any] = {
+    "deter_dim": 8, "core_dim": 4, "n_latents": 2, "n_classes": 2, "units": 8, "n_blocks": 2,
+    "cnn_depth": 2, "sequence_length": 4, "imagination_steps": 2, "n_atoms": 15, "compile": False,
+    "learning_starts": 4, "buffer_size": 64, "updates_per_step": 0.25,
+}  # fmt: skip
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "multi_discrete": ("MultiDiscrete", "ppo", {}),
     "multi_binary": ("MultiBinary", "ppo", {}),
@@ -157,6 +162,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "q": ("ObsActionReward", "dqn", {"learning_starts": 8, "buffer_size": 64}),
     "sac": ("ObsActionRewardContinuous", "sac", {"learning_starts": 8, "buffer_size": 64}),
     "reinforce": ("ObsActionReward", "reinforce", {}),
+    "world model": ("Memory", "dreamerv3", DREAMER),
 }
 
 
@@ -164,7 +170,8 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 def test_every_kind_of_agent_is_recorded(name: str) -> None:
     env, algo_id, fields = KINDS[name]
     own = {"reinforce": "batch_size", "dqn": "n_steps", "sac": "n_steps"}.get(algo_id)
-    run = probe_run(env, algo_id, ("n_epochs", own) if own else (), **fields)
+    unused = {"ppo": (), "dreamerv3": ("n_epochs", "hidden_dims")}
+    run = probe_run(env, algo_id, unused.get(algo_id, ("n_epochs", own)), **fields)
     episode = played(run, seed=1, greedy=False)
     columns, facts = episode.columns(), episode.facts
     n = len(episode.actions())
@@ -186,6 +193,12 @@ def test_every_kind_of_agent_is_recorded(name: str) -> None:
         assert columns["carry core"].shape[1] > 1
         assert (columns["carry core"][0] == 0).all()
         assert (columns["carry core"][1] != 0).any()
+    if name == "world model":
+        true, again, ahead = (columns[kind] for kind in ("seen", "reconstructed", "imagined"))
+        assert true.shape == again.shape == ahead.shape
+        assert ahead[0] == again[0]  # nothing is imagined before the first observation
+        assert (ahead[1:n] != again[1:n]).all()
+        assert np.isfinite(ahead[:n]).all()
     if name == "masked":
         assert set(np.unique(columns["legal"][:n])) == {0.0, 1.0}
     model = facts["model"]
@@ -211,6 +224,37 @@ def test_images_are_shown_as_the_network_gets_them() -> None:
         reasons.at(episode, Ask(run.id), 500)
     reasons.close()
     studio.close()
+
+
+def test_a_world_model_shows_images_and_their_video(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first of the three images side by side is what the network gets."""
+    unused = ("n_epochs", "hidden_dims")
+    run = probe_run("Image", "dreamerv3", unused, **DREAMER, env_kwargs={"shape": [3, 48, 48]})
+    episode = played(run, seed=1)
+    tiles = episode.facts["frames"]["model"]["tiles"]
+    assert [tile["label"] for tile in tiles] == ["true", "reconstructed", "imagined"]
+    model, net = (
+        np.asarray(Image.open(io.BytesIO(episode.frame(view, 0)))) for view in ("model", "net")
+    )
+    panels = [model[:, tile["x"] : tile["x"] + tile["w"]] for tile in tiles]
+    np.testing.assert_array_equal(panels[0], net)
+    assert (panels[1] != panels[0]).any()
+    np.testing.assert_array_equal(panels[2], panels[1])  # at the first step
+    video = ["video", run.id, "--open-loop", "--out", "a.gif", "--no-overlay", "--json"]
+    assert main([*video, "--runs-dir", str(run.path.parent)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    scale = 7  # of a side of 48 to at least 320
+    assert (told["width"], told["height"]) == (scale * model.shape[1], scale * model.shape[0])
+
+
+def test_a_video_of_imagination_needs_a_model(
+    shared_run: gs.Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = ["--runs-dir", str(shared_run.path.parent)]
+    assert main(["video", "@last", "--open-loop", *runs, "--out", "a.gif"]) != 0
+    assert "needs a model that reconstructs images" in capsys.readouterr().err
+    assert main(["video", "@last", "--open-loop", "--grid", "1x2", *runs]) != 0
+    assert "remove --grid" in capsys.readouterr().err
 
 
 def test_contributions_name_the_components(studio: Studio, shared_run: gs.Run) -> None:

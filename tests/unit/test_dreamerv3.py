@@ -20,6 +20,7 @@ from gymnasium_solver.algos.dreamerv3 import DreamerV3, dream_batch
 from gymnasium_solver.algos.dreamerv3_losses import (
     Dream,
     DreamBatch,
+    barlow_loss,
     behaviour_losses,
     continuation_loss,
     dreamer_loss,
@@ -33,10 +34,11 @@ from gymnasium_solver.algos.dreamerv3_losses import (
 )
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.nets.heads import SymexpTwoHotHead, symlog
+from gymnasium_solver.nets.heads import SymexpTwoHotHead, symexp, symlog
 from gymnasium_solver.nets.image_codec import BlockLinear, ImageDecoder, ImageEncoder
 from gymnasium_solver.nets.rssm import DreamerNet
 from gymnasium_solver.nets.rssm_scan import drawn, memory_step, step
+from gymnasium_solver.policies.latent import IMAGINED
 from gymnasium_solver.share.export.deployed import deployed_policy
 from gymnasium_solver.spaces.action_dists import BoundedNormalActions
 from gymnasium_solver.training.loop import train
@@ -62,6 +64,10 @@ def learner(
     obs: spaces.Space[Any] = OBS, actions: spaces.Space[Any] = CHOICE, **more: Any
 ) -> DreamerV3:
     return DreamerV3(config(**more), obs, actions, 0)
+
+
+def image(*shape: int) -> spaces.Box:
+    return spaces.Box(0, 255, shape, np.uint8)
 
 
 def rollout(own: DreamerV3, rows: int = 40, ends: int = 0, seed: int = 0) -> Rollout:
@@ -186,6 +192,35 @@ def test_lambda_returns_by_hand() -> None:
     assert found[0, 0].item() == pytest.approx(1.0 + 0.9 * (0.05 * 10.0 + 0.95 * cut))
 
 
+def test_states_correlate_with_tokens_in_place_of_a_decoder() -> None:
+    generator = torch.Generator().manual_seed(0)
+    found, tokens = (torch.randn(6, 3, generator=generator) for _ in range(2))
+    wanted = 0.0
+    for i in range(3):
+        for j in range(3):
+            a, b = found[:, i], tokens[:, j]
+            c = ((a - a.mean()) * (b - b.mean())).sum() / (6 * a.std() * b.std())
+            wanted += (c - 1).square().item() if i == j else 5e-4 * c.square().item()
+    assert barlow_loss(found, tokens).item() == pytest.approx(wanted, rel=1e-4)
+    own = learner(image(48, 48, 3), decoder_free=True)
+    net, batch = own.net, batch_of(own)
+    total, losses = dreamer_loss(net, own.slow, own.actions, batch, numbers(), own.loss_weights)
+    others = losses["dynamics"] + 0.1 * losses["representation"] + losses["reward"]
+    others += losses["termination"] + 0.3 * losses["replay_critic"]
+    others += losses["policy"] + losses["critic"]
+    assert total.item() == pytest.approx(
+        (others + 0.05 * losses["reconstruction"]).item(), rel=1e-5
+    )
+    # Tokens stay as they are: the encoder learns through the states alone.
+    assert net.model.project is not None
+    seen = net.seen(batch.obs.flatten(0, 1))
+    rows = torch.randn(L * B, net.state_width)
+    kept = net.tokens(seen)
+    assert kept.shape == net.model.project(rows).shape
+    assert net.model.decode_image is None
+    assert net.shown(rows) == {}
+
+
 def test_the_discount_is_in_the_label_of_continuation() -> None:
     logits, terminal = torch.tensor([0.3, -1.0]), torch.tensor([0.0, 1.0])
     wanted = nn.functional.binary_cross_entropy_with_logits(
@@ -256,8 +291,7 @@ def test_model_sizes(name: str, millions: float) -> None:
     """With images of 64 x 64, for which the authors count."""
     names = ("deter_dim", "core_dim", "n_classes", "units", "cnn_depth")
     more = {"model_size": name, "n_latents": 32, "n_blocks": 8, "n_atoms": 255}
-    image = spaces.Box(0, 255, (64, 64, 3), np.uint8)
-    own = learner(image, BOX, **dict.fromkeys(names), **more)
+    own = learner(image(64, 64, 3), BOX, **dict.fromkeys(names), **more)
     assert own.config.size == SIZES[name]
     n = sum(p.numel() for p in own.net.parameters()) / 1e6
     assert millions * 0.6 < n < millions * 1.2
@@ -421,6 +455,29 @@ def test_greedy_actions_draw_latents_and_take_the_most_likely_action() -> None:
         mean = torch.tanh(own.net.actor(state)[:, :2]).numpy()
     np.testing.assert_allclose(acted.carry["core"][:, :-2], state.numpy(), atol=1e-6)
     np.testing.assert_allclose(acted.actions, mean, atol=1e-6)
+
+
+def test_what_is_imagined_beside_an_episode() -> None:
+    """From every 50th state, with the actions that were taken and without observations."""
+    own = learner(spaces.Dict(a=OBS, b=spaces.Discrete(3)))
+    net, policy, loop = own.net, own.policy, own.policy.open_loop(2)
+    rng, first, carry = np.random.default_rng(0), np.ones(2, bool), policy.initial_carry(2)
+    state, draws = torch.zeros(2, net.state_width), np.random.default_rng(0)
+    for t in range(IMAGINED + 2):
+        obs = {"a": rng.normal(size=(2, 3)).astype(np.float32), "b": rng.integers(0, 3, 2)}
+        acted = policy.sample(obs, carry, first)
+        found = loop(carry, acted.carry, first)
+        noise = torch.from_numpy(draws.random((2, 3), dtype=np.float32))
+        after = torch.from_numpy(acted.carry["core"][:, : net.state_width])
+        with torch.no_grad():
+            last = torch.eye(2)[carry["core"][:, -1].astype(int)]
+            state = after if t % IMAGINED == 0 else net.rssm.imagine(state, last, noise)
+            shown = net.reconstructed(state).numbers
+        assert shown is not None
+        wanted = torch.cat([symexp(shown[:, :3]), torch.softmax(shown[:, 3:], 1)], 1).numpy()
+        np.testing.assert_allclose(found.imagined[""], wanted, atol=1e-4)
+        assert np.allclose(found.imagined[""], found.reconstructed[""]) == (t % IMAGINED == 0)
+        carry, first = acted.carry, np.zeros(2, bool)
 
 
 def test_an_export_is_refused_in_one_line() -> None:
@@ -640,16 +697,13 @@ def test_bad_settings_are_refused_in_one_line(fields: dict[str, Any], message: s
     assert len(str(caught.value).splitlines()) == 1
 
 
-def image(*shape: int) -> spaces.Box:
-    return spaces.Box(0, 255, shape, np.uint8)
-
-
 @pytest.mark.parametrize(
     ("obs", "actions", "fields", "message"),
     [
         (OBS, spaces.MultiBinary(3), {}, "needs Discrete or Box actions"),
         (OBS, spaces.Box(-np.inf, np.inf, (2,)), {}, "finite bounds"),
         (image(84, 84, 3), CHOICE, {}, "not 84 x 84; resize them"),
+        (OBS, CHOICE, {"decoder_free": True}, "decoder_free: learns from images, but"),
         (image(48, 48, 3), CHOICE, {"normalize_obs": "rolling"}, "remove normalize_obs"),
         (spaces.Discrete(5000), CHOICE, {}, "would be embedded"),
         (

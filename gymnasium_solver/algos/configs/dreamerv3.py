@@ -138,6 +138,12 @@ class DreamerV3Config(OffPolicyConfig):
     predict, and tell less."""
     free_nats: NonNegative = 1.0
     """Both losses stop below this many nats. Higher: latents tell more of an observation."""
+    decoder_free: bool = False
+    """Images are not reconstructed (R2-Dreamer): states learn to correlate with the encoder's
+    outputs instead. Faster, and the model is not spent on what is large in an image but of no use.
+    The inspector then has nothing to show of what the model imagines."""
+    barlow_coef: NonNegative = 0.05
+    """Weight of that loss, with decoder_free."""
     replay_critic_coef: NonNegative = 0.3
     """Weight of the critic's loss on returns of the replay, beside imagined ones."""
     imagination_steps: Annotated[Count, searched("int:10..20")] = 15

@@ -9,6 +9,8 @@ import { text } from "./data.js";
 import { Chart, HeatStrip, h } from "./charts.js";
 import { ActionPanel, NotableList, ObsPanel, StepTable, factTable, layerTable } from "./panels.js";
 
+const VIEWS = { render: "Frame", net: "Network's view", model: "Model's view" };
+
 export const SPEEDS = [0.1, 0.25, 0.5, 1, 2, 4, 8, 16];
 
 export class EpisodeView {
@@ -47,8 +49,8 @@ export class EpisodeView {
   // --- parts
 
   makeStage() {
-    const views = [["render", "Frame"], ["net", "Network's view"]].filter(([name]) => this.frames.has(name));
-    this.viewButtons = views.map(([name, label]) => h("button", { type: "button", "aria-pressed": String(name === this.view), onclick: () => this.setView(name) }, label));
+    const views = Object.entries(VIEWS).filter(([name]) => this.frames.has(name));
+    this.viewButtons = views.map(([name, label]) => h("button", { type: "button", "aria-pressed": String(name === this.view), onclick: () => { this.markView(name); this.drawFrame(); } }, label));
     this.zoom = h("select", { "aria-label": "Size of the frame", onchange: () => this.fit() },
       ...[["fit", "fit"], ["1", "1×"], ["2", "2×"], ["3", "3×"], ["4", "4×"], ["6", "6×"]].map(([value, label]) => h("option", { value }, label)));
     this.canvas = h("canvas", { class: "ep-frame", role: "img", "aria-label": "Frame of the step", width: "8", height: "8" });
@@ -94,16 +96,26 @@ export class EpisodeView {
     ];
     if (data.has("entropy") && data.series("entropy").some(Number.isFinite)) charts.push(["Entropy", () => [["entropy", "entropy", "--c3"]]]);
     const made = charts.map(([title, columns]) => new Chart(title, () => this.linesOf(columns()), this.seek));
+    if (data.has("imagined")) made.push(this.makeModelChart());
     for (const name of data.columns.keys()) {
       if (name.startsWith("carry ")) made.push(new HeatStrip(`Memory (${name.slice(6)}): units by step`, data, name, this.seek));
     }
     return made;
   }
 
-  /** Lines of columns [name, label, colour, more]. Of two episodes the colour tells which one it is. */
-  linesOf(columns) {
+  /** One number of the observation: as it was, as the model reconstructs it, as it imagines it. */
+  makeModelChart() {
+    const chosen = h("select", { "aria-label": "Number of the observation", onchange: () => chart.redraw() }, ...this.data.labels("seen").map((label, i) => h("option", { value: String(i) }, label)));
+    const kinds = [["seen", "true", "--c0"], ["reconstructed", "reconstructed", "--c1", { dash: [5, 3] }], ["imagined", "imagined", "--c3", { dash: [2, 2] }]];
+    const chart = new Chart("Model", () => this.linesOf(kinds, Number(chosen.value)), this.seek);
+    chart.element.firstChild.append(chosen);
+    return chart;
+  }
+
+  /** Lines of columns [name, label, colour, more], of their i-th number. Of two episodes the colour tells which one it is. */
+  linesOf(columns, i = 0) {
     const other = this.companion?.data;
-    const of = (data, [name, label, colour, more]) => ({ label, values: data.series(name), colour, ...more });
+    const of = (data, [name, label, colour, more]) => ({ label, values: data.series(name, i), colour, ...more });
     if (!other) return columns.map((column) => of(this.data, column));
     return [[this.data, "A", "--c0"], [other, "B", "--c1"]].flatMap(([data, letter, colour]) => columns.map(([name, label, , more]) => of(data, [name, `${letter} ${label}`, colour, more])));
   }
@@ -178,17 +190,16 @@ export class EpisodeView {
 
   // --- the frame
 
-  setView(view) {
+  markView(view) {
     this.view = view;
-    this.viewButtons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === (view === "render" ? "Frame" : "Network's view"))));
-    this.drawFrame();
+    this.viewButtons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === VIEWS[view])));
   }
 
   async drawFrame() {
     const [t, view] = [this.own, this.view];
     this.canvas.hidden = view === "text";
     this.pre.hidden = view !== "text";
-    this.tiles.hidden = view !== "net";
+    this.tiles.hidden = view === "render" || view === "text";
     if (view === "text") { this.pre.textContent = this.data.text(t) ?? "This environment draws nothing."; this.pre.dataset.step = String(t); return; }
     let bitmap = this.frames.ready(view, t);
     if (!bitmap) {
@@ -196,7 +207,7 @@ export class EpisodeView {
     }
     if (this.own !== t || this.view !== view) return;  // a newer step was asked for meanwhile
     if (bitmap) this.paint(bitmap, t);
-    else if (view === "net") this.whyText.textContent = "no decision in the last state, so the network was not asked";
+    else if (view !== "render") this.whyText.textContent = "no decision in the last state, so the network was not asked";
     for (let ahead = 1; ahead <= 3; ahead++) {
       if (t + ahead <= this.data.last) this.frames.bitmap(view, t + ahead).catch(() => {});
     }
@@ -211,7 +222,7 @@ export class EpisodeView {
     this.canvas.dataset.step = String(t);
     this.canvas.dataset.view = this.view;
     this.fit();
-    const tiles = this.view === "net" ? this.data.facts.frames?.net?.tiles ?? [] : [];
+    const tiles = this.data.facts.frames?.[this.view]?.tiles ?? [];
     this.tiles.textContent = tiles.map((tile) => tile.label).join(" · ");
   }
 
@@ -234,15 +245,10 @@ export class EpisodeView {
     const bytes = Uint8Array.from(atob(why.png), (c) => c.charCodeAt(0));
     const bitmap = await createImageBitmap(new Blob([bytes], { type: "image/png" }));
     if (why.step !== this.own) return;
-    this.setViewQuietly("net");
+    this.markView("net");
+    this.tiles.hidden = false;
     this.paint(bitmap, this.own);
     this.canvas.dataset.why = why.method;
-  }
-
-  setViewQuietly(view) {
-    this.view = view;
-    this.viewButtons.forEach((button) => button.setAttribute("aria-pressed", String(button.textContent === "Network's view")));
-    this.tiles.hidden = false;
   }
 
   clearWhy() {
