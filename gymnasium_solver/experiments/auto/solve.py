@@ -374,7 +374,8 @@ class Solve:
             steps = run.env_steps + max(left, 1)
             budget = {"max_env_steps": steps}
         found = by_length(config, steps)
-        fields = {name: found[name] for name in ("eval_freq_epochs", "policy_lr") if name in found}
+        kept = ("eval_freq_epochs", "policy_lr")
+        fields: dict[str, Any] = {name: found[name] for name in kept if name in found}
         if "policy_lr" in fields:
             fields["policy_lr"]["from"] = run.env_steps
         stop = "early_stop_on_eval_threshold"
