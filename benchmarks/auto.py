@@ -203,7 +203,7 @@ def _row(rows: list[dict[str, Any]], env_id: str) -> tuple[object, ...]:
     return (
         env_id.rpartition(":")[2],
         f"{task.steps:,}",
-        f"{own[0]['random']:,.4g}" if own else "–",
+        f"{own[0]['random']:,.4g}" if own and own[0]["random"] is not None else "–",
         "–" if task.bar is None else f"{task.bar:g}",
         _scores(own),
         ", ".join(dict.fromkeys(row["preset"] for row in own)) or "–",
