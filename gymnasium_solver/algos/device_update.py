@@ -20,7 +20,8 @@ from torch import Tensor
 from gymnasium_solver import processes
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import hp_metrics
-from gymnasium_solver.algos.policy_loss import MEASURED, Batch
+from gymnasium_solver.algos.policy_loss import MEASURED, Batch, evaluate_actions
+from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.fast.cuda_graph import Recurring
 from gymnasium_solver.nets.normalizer import DeviceRewardNormalizer
@@ -45,6 +46,7 @@ class DeviceUpdate:
         captures, optimizers = processes.count() == 1, [learner.descent.optimizer]
         self.recurring = Recurring(device, generators, optimizers, captures)
         self.names: tuple[str, ...] = ()
+        self._measured_rows: Batch | None = None  # those of the newest update
         self.is_used = False
         self.reward_scale: DeviceRewardNormalizer | None = None
         if learner.config.scales_reward:
@@ -86,7 +88,8 @@ class DeviceUpdate:
         if not is_first:
             encoder.observe_on_device(rollout.obs.flatten(0, 1))
         learner.n_updates += 1
-        return {self.names: found, "opt/ppo/kl_stop_triggered": 0.0, **hp_metrics(hp)}
+        more = self._details(hp) if learner.take_details() else {}
+        return {self.names: found, "opt/ppo/kl_stop_triggered": 0.0, **hp_metrics(hp), **more}
 
     def _learn(self, rollout: DeviceRollout, hp: Mapping[str, Any]) -> Tensor:
         learner = self.learner
@@ -150,6 +153,7 @@ class DeviceUpdate:
         learner, device = self.learner, self.learner.device
         stride = -(-len(batch.returns) // MEASURED_ROWS)
         some: Batch = map_tree(lambda column: column[::stride], batch)
+        self._measured_rows = some
         numbers = [x if isinstance(x, Tensor) else torch.tensor(x) for x in c.values()]
         found = dict(zip(MEASURED, learner.measured(some, numbers), strict=False))
         variance = batch.returns.var(correction=0)
@@ -163,6 +167,16 @@ class DeviceUpdate:
         }
         self.names = tuple(found)
         return processes.mean_(torch.stack([v.float().to(device) for v in found.values()]))
+
+    def _details(self, hp: Mapping[str, float]) -> dict[str, float]:
+        """Gradient norms by part of the network and hidden units, on the same rows; this waits for
+        the device."""
+        learner, rows = self.learner, self._measured_rows
+        assert rows is not None
+        with torch.no_grad(), watch_units(learner.net) as units:
+            evaluate_actions(learner.net, learner.actions, rows)
+        numbers = {name: hp[name] for name in learner.numbers}
+        return {**learner.descent.gradient_norms(rows, numbers), **units.metrics(rows.obs)}
 
     # -- state ------------------------------------------------------------------------------
 

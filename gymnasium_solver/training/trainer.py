@@ -84,7 +84,7 @@ REPLAY = "replay"  # folder in a run
 LONG_JOURNAL = 100_000  # env steps; replaying them takes a minute in slow envs
 ON_HOST = (
     "the environments are tensors, but {} needs rollouts on the host: they are copied there, which "
-    "is much slower (docs/device_environments.md)"
+    "is much slower. PPO without such settings stays on the device (docs/device_environments.md)"
 )
 ONE_PROCESS = (
     "{} needs rollouts on the host, which one process makes. Several train PPO on environments of "

@@ -164,8 +164,18 @@ def test_an_update_is_that_of_a_rollout_of_arrays(fields, make_config):
         columns = (obs[:-1], obs[1:], host.actions, host.log_prob, host.reward)
         ends = (host.terminated, host.truncated)
         device = DeviceRollout(*(torch.from_numpy(np.array(c)) for c in (*columns, *ends)))
-        names, found = next(iter(agents[1].update(device, 0, 1000).items()))
+        for agent in agents:
+            agent.wants_details = True
+        metrics = agents[1].update(device, 0, 1000)
+        names, found = next(iter(metrics.items()))
         expected = agents[0].update(host, 0, 1000)
+        details = {name for name in metrics if "/norm/" in name or "activations" in name}
+        assert details == {
+            name
+            for name in expected
+            if ("/norm/" in name or "activations" in name) and name not in names
+        }
+        assert len(details) > 2
         for name, value in zip(names, found.tolist(), strict=True):
             assert value == pytest.approx(expected[name], rel=1e-3, abs=1e-5), name
     assert agents[0].lr_factor == agents[1].lr_factor
