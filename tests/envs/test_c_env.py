@@ -37,6 +37,12 @@ def made(text: str, folder: Path, n_envs: int = 2, **given: Any) -> Any:
     return make_vector_env(f"c:{file}", n_envs, **given)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of files that several tests write: the cache of programs knows a text by its place too."""
+    return tmp_path_factory.mktemp("files")
+
+
 def test_no_transition_crosses_an_episode(record):
     rollout = record(make_vector_env(f"c:{COUNTING}", 3), seed=7, n_steps=60)
     real = ~rollout.is_reset
@@ -66,16 +72,16 @@ def test_each_copy_has_its_stream_for_any_number_of_copies():
     assert len(np.unique(many, axis=0)) == 5
 
 
-def test_spaces_and_facts(tmp_path: Path) -> None:
+def test_spaces_and_facts(folder: Path) -> None:
     text = SMALL.replace("#define OBS_SHAPE 2", "#define OBS_SHAPE 2\n#define OBS_LOW -1, 0")
-    env = made(text.replace("MAX_STEPS 5", "MAX_STEPS 5\n#define SOLVED 9.5"), tmp_path)
+    env = made(text.replace("MAX_STEPS 5", "MAX_STEPS 5\n#define SOLVED 9.5"), folder)
     assert env.observation_space.low.tolist() == [-1, 0]
     assert env.observation_space.high.tolist() == [np.inf] * 2
     assert (env.action_space.n, env.spec.max_episode_steps, env.spec.engine) == (3, 5, "c")
     assert env.spec.reward_threshold == 9.5
     assert env.render() is None
     with pytest.raises(EnvError, match="unknown env_kwargs key 'size'"):
-        made(SMALL, tmp_path, env_kwargs={"size": 3})
+        made(SMALL, folder, env_kwargs={"size": 3})
 
 
 def test_real_numbers_as_actions_are_clipped(tmp_path: Path) -> None:
@@ -130,13 +136,13 @@ def test_a_headers_change_is_seen(tmp_path: Path) -> None:
         assert env.step(np.zeros(2, np.int64)).reward[0] == pays
 
 
-def test_a_changed_file_is_not_resumed(tmp_path: Path) -> None:
-    env = JournaledEnv(made(SMALL, tmp_path))
+def test_a_changed_file_is_not_resumed(folder: Path) -> None:
+    env = JournaledEnv(made(SMALL, folder))
     env.reset(1)
     state = env.state()
     assert len(state["actions"]) == 0  # the states themselves are saved
-    assert np.array_equal(JournaledEnv(made(SMALL, tmp_path)).restore(state), state["obs"])
-    other = JournaledEnv(made(SMALL.replace("= action", "= 2 * action"), tmp_path))
+    assert np.array_equal(JournaledEnv(made(SMALL, folder)).restore(state), state["obs"])
+    other = JournaledEnv(made(SMALL.replace("= action", "= 2 * action"), folder))
     with pytest.raises(EnvError, match="is not the file that was saved with the run"):
         other.restore(state)
 
@@ -161,12 +167,12 @@ def test_a_changed_file_is_not_resumed(tmp_path: Path) -> None:
         ("return false;", "return *(volatile int *)8;", "it crashes or does not end"),
     ],
 )
-def test_bad_files(old: str, new: str, said: str, tmp_path: Path) -> None:
+def test_bad_files(old: str, new: str, said: str, folder: Path) -> None:
     assert old in SMALL
     with pytest.raises(EnvError, match=said) as error:
-        made(SMALL.replace(old, new, 1), tmp_path)
+        made(SMALL.replace(old, new, 1), folder)
     assert "stdin" not in str(error.value)
-    made(SMALL, tmp_path).close()  # and the next file is compiled
+    made(SMALL, folder).close()  # and the next file is compiled
 
 
 def test_a_file_that_is_not_there() -> None:

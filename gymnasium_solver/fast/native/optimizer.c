@@ -1,6 +1,6 @@
 /* How Python calls a program: run, optimiser steps, or both for each minibatch. Optimiser steps are as
  * in fast/optimizer.py, on one flat vector, in parts of a fixed size that threads share. After
- * threads.c; compiled once per machine. */
+ * pool.c; compiled once per machine. */
 enum { ADAM, ADAMW, LAPROP, SGD, RMSPROP, RMSPROP_TF };
 
 /* What a group of parameters declares; see Group in fast/optimizer.py. */
