@@ -5,8 +5,8 @@
 
 The same work on each engine: 64 environments, 32 steps, two layers of 64, one thread, one or four
 passes over the rollout. The engines take turns, ratios are taken turn by turn, and medians and
-ranges are printed. Rates are of CPU time, which other processes disturb little. The first table is
-of the engine without a policy.
+ranges are shown. Rates are of CPU time, which other processes disturb little. The first table is
+of the engine without a policy. Written to results/c_envs.json and .md.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.bench.harness import say, spread, table
+from gymnasium_solver.bench.harness import ROOT, describe, header, say, spread, table, write
 from gymnasium_solver.envs.engines.c.engine import Copies, load_program, shipped_names
 from gymnasium_solver.envs.make import make_vector_env, training_env
 from gymnasium_solver.fast.native.build import prefer_compiled
@@ -26,6 +26,8 @@ from gymnasium_solver.training.collect import collector_for
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
 
+NAME = "c_envs"
+POOL = "CartPole-v1 on EnvPool"
 ENGINES = {
     "C": ("c:cartpole", "auto"),
     "vector": ("CartPole-v1", "vector"),
@@ -103,30 +105,61 @@ def rollout_rate(engine: str, n_rollouts: int = 100) -> float:
     return (clock - first) / taken_s / 1000
 
 
+def measured(repeats: int, n_steps: int) -> dict[str, Any]:
+    """Rates by engine: of the engine alone, of rollouts, and of PPO by the passes over each."""
+    turns, alone = range(repeats), dict[str, list[float]]()
+    for name in shipped_names():
+        alone[f"c:{name}"] = [engine_rate(name) for _ in turns]
+    alone[POOL] = [pool_rate() for _ in turns]
+    rollouts: dict[str, list[float]] = {engine: [] for engine in ENGINES}
+    for _ in turns:
+        for engine, rates in rollouts.items():
+            rates.append(rollout_rate(engine))
+    training: dict[str, dict[str, list[float]]] = {}
+    for n_epochs in (1, 4):
+        for engine in ENGINES:  # compiles what the others share
+            training_rate(engine, n_epochs, 8192)
+        found = training[str(n_epochs)] = {engine: [] for engine in ENGINES}
+        for _ in turns:
+            for engine, rates in found.items():
+                rates.append(training_rate(engine, n_epochs, n_steps))
+                say(f"{n_epochs} passes, {engine}: {rates[-1]:.0f} k steps/s")
+    return {"alone": alone, "rollouts": rollouts, "training": training}
+
+
+def markdown(result: dict[str, Any]) -> str:
+    alone = [(name, spread(rates, 2)) for name, rates in result["alone"].items()]
+    about = (
+        "Rates of the CPU time of one core, medians with the range. 64 environments, 32 steps, "
+        "two layers of 64, one thread; ratios are taken turn by turn."
+    )
+    return "\n\n".join(
+        [
+            "# Environments in C",
+            describe(result),
+            about,
+            table(("1,024 copies", "million steps/s"), alone),
+            "Rollouts without learning:",
+            compared(result["rollouts"]),
+            *(
+                part
+                for n_epochs, found in result["training"].items()
+                for part in (f"PPO, passes over each rollout: {n_epochs}", compared(found))
+            ),
+        ]
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     args = parser.parse_args()
-    turns = range(args.repeats)
-    lines: list[tuple[str, ...]] = [
-        (f"c:{name}", spread([engine_rate(name) for _ in turns], 2)) for name in shipped_names()
-    ]
-    lines.append(("CartPole-v1 on EnvPool", spread([pool_rate() for _ in turns], 2)))
-    say(table(("1,024 copies, one core", "million steps/s"), lines))
-    measured: dict[str, list[float]] = {engine: [] for engine in ENGINES}
-    for _ in turns:
-        for engine, rates in measured.items():
-            rates.append(rollout_rate(engine))
-    say(f"\nrollouts without learning\n\n{compared(measured)}")
-    for n_epochs in (1, 4):
-        found: dict[str, list[float]] = {engine: [] for engine in ENGINES}
-        for engine in ENGINES:  # compiles what the others share
-            training_rate(engine, n_epochs, 8192)
-        for _ in turns:
-            for engine, rates in found.items():
-                rates.append(training_rate(engine, n_epochs, args.steps))
-        say(f"\n{n_epochs} passes over each rollout\n\n{compared(found)}")
+    command = f"python -m benchmarks.c_envs --repeats {args.repeats} --steps {args.steps}"
+    result = header(command) | {"benchmark": NAME} | measured(args.repeats, args.steps)
+    write(args.out, NAME, result, markdown(result))
+    say(markdown(result))
 
 
 def compared(found: dict[str, list[float]]) -> str:
@@ -135,7 +168,7 @@ def compared(found: dict[str, list[float]]) -> str:
     for engine, rates in found.items():
         ratios = [own / pool for own, pool in zip(rates, found["EnvPool"], strict=True)]
         lines.append((engine, spread(rates), spread(ratios, 2)))
-    return table(("PPO", "k steps in a second of a core", "x EnvPool"), lines)
+    return table(("engine", "thousand steps/s", "x EnvPool"), lines)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from benchmarks import (
     alerts_ill,
     auto,
     before_after,
+    c_envs,
     collectors,
     curves,
     device_envs,
@@ -46,6 +47,7 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
         for module in (
             auto,
             before_after,
+            c_envs,
             collectors,
             device_envs,
             export_latency,

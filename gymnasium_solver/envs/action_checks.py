@@ -158,14 +158,13 @@ class MaskReader:
         # Of each choice something must be legal.
         empty = ~np.logical_or.reduceat(mask, self._firsts, axis=1).all(axis=1)
         return legal_at_ends(
-            mask,
-            empty,
-            done,
-            True,
-            lambda row: (
-                f"{self._env_id}: info[{MASK_KEY!r}] of env {row} forbids every action after step "
-                f"{episode_length[row]} of its episode. Leave one legal, or end the episode."
-            ),
+            mask, empty, done, True, lambda row: self.nothing_legal(row, episode_length[row])
+        )
+
+    def nothing_legal(self, row: int, episode_length: int) -> str:
+        return (
+            f"{self._env_id}: info[{MASK_KEY!r}] of env {row} forbids every action after step "
+            f"{episode_length} of its episode. Leave one legal, or end the episode."
         )
 
     def _read(self, info: Mapping[str, Any]) -> np.ndarray:

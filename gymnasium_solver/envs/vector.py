@@ -260,7 +260,7 @@ class Engine(VectorEnv):
     @property
     def compiled(self) -> CompiledEnvs | None:
         """The envs as a C program that can be stepped without this class, which is given `totals`
-        afterwards; None: there is none. They have no masks and no info."""
+        and `take_masks` afterwards; None: there is none. They have no info."""
         return None
 
     @property
@@ -278,6 +278,12 @@ class Engine(VectorEnv):
     def totals(self, found: Totals) -> None:
         self._done, self._return, self._length = found
         self._n_done = int(np.count_nonzero(found.is_over))
+
+    def take_masks(self, masks: np.ndarray, lengths: np.ndarray) -> None:
+        """Masks [T, N, A] after each step of `compiled`, with the lengths [T, N] of episodes."""
+        for t, row in np.argwhere(~masks.any(axis=2)):
+            raise EnvError(self._masks.nothing_legal(row, lengths[t, row]))
+        self._mask = masks[-1].copy()
 
     def saved(self) -> dict[str, np.ndarray] | None:
         """The state of all envs as arrays, from which `restore` continues exactly, among them

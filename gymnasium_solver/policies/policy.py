@@ -32,7 +32,7 @@ from gymnasium_solver.fast.native.program import NativeForward
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.sde import SdeHead
 from gymnasium_solver.policies.noise import StateNoise
-from gymnasium_solver.spaces.actions import ActionKind, mask_outputs
+from gymnasium_solver.spaces.actions import ActionKind, mask_outputs, mask_tensor
 from gymnasium_solver.spaces.observations import Obs, Space, as_batch, obs_len
 from gymnasium_solver.tree import leaves_of, map_tree
 
@@ -355,12 +355,14 @@ class ActorPolicy(Policy):
         is_compiled = compile and record and self.noise is None
         self._sampler = CompiledForward(self._sampled, net, wanted=is_compiled)
         self._idle: np.ndarray | None = None
+        self.takes_masks = False
+        """Whether masks are an input of the compiled sampler."""
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
-        if mask is None and self._sampler.mode != "torch":
+        if self._sampler.mode != "torch" and self._suits_sampler(mask):
             noise = self.actions.noise(obs_len(obs), self.rng)
             if noise is not None:
-                given = self._given(obs, noise, carry, is_first)
+                given = self._given(obs, noise, carry, is_first, mask)
                 found = self._sampler(*given)
                 if found is None:  # decided at the first call: it cannot be compiled
                     found = self._sampled_by_torch(given)
@@ -376,11 +378,19 @@ class ActorPolicy(Policy):
         noise, carry = self.noise(latent, carry, self.rng)
         return Acted(outputs[:, : noise.shape[1]] + noise, carry, outputs)
 
-    def _sampled(self, obs: Any, noise: Tensor, *state: Tensor) -> list[Tensor]:
-        """The actor's outputs, the actions that the noise gives, and their log-probabilities. With
-        memory `state` is the core's state and `is_first`; the new state follows, and the values,
-        which cost little here: they share everything but the last layer."""
+    def _suits_sampler(self, mask: Mask) -> bool:
+        """It is compiled with masks, or without: as the first call has them."""
+        if mask is not None and self._sampler.program is None:
+            self.takes_masks = True
+        return mask is None or self.takes_masks
+
+    def _sampled(self, obs: Any, noise: Tensor, *more: Tensor) -> list[Tensor]:
+        """The actor's outputs, the actions that the noise gives, and their log-probabilities.
+        `more`: with memory the core's state and `is_first`; the new state follows, and the values,
+        which cost little here: they share everything but the last layer. And masks."""
+        state = more[:2] if self.has_memory else ()
         outputs, *after = self.net.step_valued(obs, *state) if state else [self.net.actor(obs)]
+        outputs = mask_tensor(outputs, more[-1] if self.takes_masks else None)
         log_std = self.net.log_std
         actions = self.actions.from_noise(outputs, log_std, noise)
         log_prob, _ = self.actions.log_prob_entropy(outputs, log_std, actions)
@@ -412,8 +422,10 @@ class ActorPolicy(Policy):
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         found = None
         if self._sampler.mode == "compiled":
+            suits = self._suits_sampler(mask)
             noise = self._idle_noise(obs_len(obs))
-            found = self._sampler(*self._given(obs, noise, carry, is_first))
+            given = self._given(obs, noise, carry, is_first, mask if suits else None)
+            found = self._sampler(*given)
         if found is None:
             outputs, _, carry = self._outputs(obs, carry, is_first, mask)
         else:
@@ -430,10 +442,13 @@ class ActorPolicy(Policy):
         return self._idle
 
     def _given(
-        self, obs: ActObs, noise: np.ndarray, carry: Carry, is_first: np.ndarray
+        self, obs: ActObs, noise: np.ndarray, carry: Carry, is_first: np.ndarray, mask: Mask
     ) -> tuple[Any, ...]:
         """The inputs of the sampler."""
-        return (obs, noise, carry["core"], is_first) if self.has_memory else (obs, noise)
+        state = (carry["core"], is_first) if self.has_memory else ()
+        if self.takes_masks and mask is None:
+            mask = np.ones((len(noise), self.n_outputs), np.bool_)
+        return (obs, noise, *state, mask) if self.takes_masks else (obs, noise, *state)
 
     def _outputs(
         self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask

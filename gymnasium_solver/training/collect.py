@@ -384,6 +384,8 @@ class CompiledCollector(Collector):
         self._obs, self._is_first = arrays.obs[n_rows].copy(), rows.is_first[n_rows].copy()
         self._carry = {name: kept[n_rows].copy() for name, kept in rows.carry.items()}
         engine.totals = Totals(*(array.copy() for array in arrays.totals(n_rows)))
+        if rows.mask is not None:
+            engine.take_masks(rows.mask[1 : n_rows + 1], arrays.episode_length[1:])
         self.env.record_rows(rows.actions[:n_rows], self._obs, engine.totals)
         return rows.first(n_rows)
 
@@ -404,9 +406,12 @@ class CompiledCollector(Collector):
 
     def _allocated(self, program: NativeForward, envs: CompiledEnvs) -> Arrays:
         rows, actions = self.storage, self.policy.actions
+        takes_masks = getattr(self.policy, "takes_masks", False)
         n_rows, n = rows.reward.shape
         drawn = actions.noise(n, np.random.default_rng(0))
-        if drawn is None or rows.outputs is None or not isinstance(rows.obs, np.ndarray):
+        has_masks = rows.mask is not None
+        is_array = isinstance(rows.obs, np.ndarray)
+        if drawn is None or rows.outputs is None or not is_array or has_masks != takes_masks:
             raise Unsupported("the rows of this policy or of these environments")
         log_prob = np.zeros((n_rows, n), np.float32)
         value = np.zeros_like(log_prob) if program.n_outputs == N_OUTPUTS_WITH_VALUE else None
@@ -427,9 +432,12 @@ class CompiledCollector(Collector):
         if rows.carry:
             inputs += [rows.carry["core"], rows.is_first]
             outputs += [rows.carry["core"][1:]]
+        if rows.mask is not None:
+            inputs.append(rows.mask)
         if value is not None:
             outputs.append(value)
-        compiled = CompiledRows(program, envs, inputs, outputs, arrays, actions.env_units())
+        units = actions.env_units()
+        compiled = CompiledRows(program, envs, inputs, outputs, arrays, units, rows.mask)
         return Arrays(compiled, rows.obs, noise, log_prob, value, **totals)
 
 

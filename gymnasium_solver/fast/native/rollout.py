@@ -59,8 +59,10 @@ class CompiledRows:
         outputs: Sequence[np.ndarray],
         rows: dict[str, np.ndarray],
         units: tuple[np.ndarray, np.ndarray] | None = None,
+        masks: np.ndarray | None = None,
     ):
-        """`units`: of the actions (`ActionKind.env_units`)."""
+        """`units`: of the actions (`ActionKind.env_units`). `masks` [T + 1, N, A], if there are
+        any: of legal actions."""
         self.program, self.envs, self._units = program, envs, units
         self.n = rows["reward"].shape[1]
         self.done = np.zeros(self.n, np.bool_)
@@ -70,6 +72,8 @@ class CompiledRows:
         into = {"obs": obs[1:], "actions": actions} | {
             name: rows[name] for name in ("reward", "terminated", "truncated")
         }
+        if masks is not None:
+            into["legal"] = masks[1:]
         self._row = row = Row(n=self.n, done=self.done.ctypes.data, envs=_address(envs.arguments))
         row.waits = envs.needs_python
         row.act, row.call, row.again = program.entry

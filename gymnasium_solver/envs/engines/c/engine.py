@@ -205,7 +205,7 @@ class CEngine(Engine):
 
     @property
     def compiled(self) -> CompiledEnvs | None:
-        return None if self.program.facts.has_mask else self._copies
+        return self._copies
 
     @property
     def described(self) -> dict[str, Any]:

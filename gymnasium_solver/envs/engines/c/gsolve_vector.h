@@ -135,12 +135,20 @@ static inline void gsolve_begin(gsolve_envs *e, int64_t i) {
     e->done[i] = 0;
 }
 
+/* At the end of an episode nothing needs to be legal: then all is, for the action of a reset row. */
+static inline void gsolve_any_legal(bool *legal) {
+    for (int k = 0; k < N_ACTIONS; k++)
+        if (legal[k]) return;
+    for (int k = 0; k < N_ACTIONS; k++) legal[k] = true;
+}
+
 static inline void gsolve_show(gsolve_envs *e, int64_t i) {
     observe(&e->state[i], e->obs + i * e->obs_size);
     if (GSOLVE_MASK) {
         bool *legal = e->legal + i * N_ACTIONS;
         for (int k = 0; k < N_ACTIONS; k++) legal[k] = true;
         mask(&e->state[i], legal);
+        if (e->done[i]) gsolve_any_legal(legal);
     }
 }
 
