@@ -179,24 +179,27 @@ class RepeatedPairs:
         self._pairs.append(np.hstack(rows))
         self._rewards.append(rewards.astype(np.float64))
 
-    @property
-    def ambiguous(self) -> float | None:
-        """Their share; None if too few pairs are repeated."""
+    def _counts(self) -> tuple[int, int]:
+        """How many pairs are repeated, and how many of these differ in reward."""
         if not self._pairs:
-            return None
+            return 0, 0
         pairs, rewards = np.concatenate(self._pairs), np.concatenate(self._rewards)
         as_one = pairs.view(np.dtype((np.void, pairs.shape[1]))).reshape(-1)
         _, first, own = np.unique(as_one, return_index=True, return_inverse=True)
-        n_repeated, before = len(rewards) - len(first), rewards[first][own]
-        if n_repeated < FEWEST_REPEATED:
-            return None
+        before = rewards[first][own]
         is_different = np.abs(before - rewards) > 1e-6 * (1.0 + np.abs(before))
-        return float(is_different.sum() / n_repeated)
+        return len(rewards) - len(first), int(is_different.sum())
+
+    @property
+    def ambiguous(self) -> float | None:
+        """Their share; None if too few pairs are repeated."""
+        n_repeated, n_different = self._counts()
+        return None if n_repeated < FEWEST_REPEATED else n_different / n_repeated
 
     @property
     def stderr(self) -> float:
         """Of that share, at most."""
-        return 0.5 / math.sqrt(max(1, self._n_seen - len(self._reward)))
+        return 0.5 / math.sqrt(max(1, self._counts()[0]))
 
 
 @dataclass(frozen=True)

@@ -447,7 +447,7 @@ class ActorPolicy(Policy):
         """The inputs of the sampler."""
         state = (carry["core"], is_first) if self.has_memory else ()
         if self.takes_masks and mask is None:
-            mask = np.ones((len(noise), self.n_outputs), np.bool_)
+            mask = np.ones((len(noise), self.actions.n_outputs), np.bool_)
         return (obs, noise, *state, mask) if self.takes_masks else (obs, noise, *state)
 
     def _outputs(

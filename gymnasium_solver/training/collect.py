@@ -409,9 +409,12 @@ class CompiledCollector(Collector):
         takes_masks = getattr(self.policy, "takes_masks", False)
         n_rows, n = rows.reward.shape
         drawn = actions.noise(n, np.random.default_rng(0))
-        has_masks = rows.mask is not None
-        is_array = isinstance(rows.obs, np.ndarray)
-        if drawn is None or rows.outputs is None or not is_array or has_masks != takes_masks:
+        if (
+            drawn is None
+            or rows.outputs is None
+            or not isinstance(rows.obs, np.ndarray)
+            or takes_masks != (rows.mask is not None)
+        ):
             raise Unsupported("the rows of this policy or of these environments")
         log_prob = np.zeros((n_rows, n), np.float32)
         value = np.zeros_like(log_prob) if program.n_outputs == N_OUTPUTS_WITH_VALUE else None
