@@ -19,7 +19,12 @@ from gymnasium_solver.errors import ConfigError, RunError, TrustError
 from gymnasium_solver.experiments import auto, experiment
 from gymnasium_solver.experiments.auto import budget as budgets
 from gymnasium_solver.experiments.auto import solve as solving
-from gymnasium_solver.experiments.auto.budget import Budget, affordable_steps, why_no_race
+from gymnasium_solver.experiments.auto.budget import (
+    Budget,
+    affordable_steps,
+    stop_fields,
+    why_no_race,
+)
 from gymnasium_solver.experiments.auto.checks import REMEDIES, outlook, remedy
 from gymnasium_solver.experiments.auto.solve import Solve, create, load
 from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
@@ -123,6 +128,8 @@ def test_a_training_stops_beyond_the_threshold() -> None:
     p = dataclasses.replace(CHOICES, threshold=475.0, random_mean=25.0)
     assert choose(p).first.fields["early_stop_on_eval_threshold"] == 497.5
     assert "early_stop_on_eval_threshold" not in choose(CHOICES).first.fields
+    goals = [stop_fields(choose(p).first, b) for b in (Budget(minutes=1.0), Budget(env_steps=1))]
+    assert [goal["early_stop_on_eval_threshold"] for goal in goals] == [497.5, False]
 
 
 def test_what_cannot_be_recognised_by_its_name() -> None:

@@ -66,7 +66,7 @@ def run_config(
         fields["max_minutes"] = round(share * SEEDS * budget.minutes, 3) if share < 1 else (
             round((1.0 - TEST) * budget.minutes, 3)
         )  # fmt: skip
-    at_length = by_length(fields, steps)
+    at_length = by_length(fields, steps) | stop_fields(candidate, budget)
     if share == 1:
         return build_config({**fields, **at_length, **given})
     at_length.pop("policy_lr", None)  # constant: a race does not know for how long it goes on
@@ -74,6 +74,14 @@ def run_config(
         "eval_freq_epochs": None, "test_episodes": 1, "early_stop_on_eval_threshold": False,
     }  # fmt: skip
     return build_config({**fields, **at_length, **given, **without})
+
+
+def stop_fields(candidate: Candidate, budget: Budget) -> dict[str, Any]:
+    """When a training may end early: minutes are a limit, env steps are used. The first good
+    evaluation is often a lucky one, and the policy still improves."""
+    name = "early_stop_on_eval_threshold"
+    is_limit = budget.minutes is not None
+    return {name: candidate.fields.get(name, True) if is_limit else False}
 
 
 def affordable_steps(measured: Probe, given: Mapping[str, Any], budget: Budget) -> dict[str, float]:

@@ -42,6 +42,7 @@ from gymnasium_solver.experiments.auto.budget import (
     affordable_steps,
     affords,
     run_config,
+    stop_fields,
     why_no_race,
 )
 from gymnasium_solver.experiments.auto.checks import outlook, remedy
@@ -378,9 +379,8 @@ class Solve:
         fields: dict[str, Any] = {name: found[name] for name in kept if name in found}
         if "policy_lr" in fields:
             fields["policy_lr"]["from"] = run.env_steps
-        stop = "early_stop_on_eval_threshold"
-        goal = self._candidate(self.state["winner"]["name"]).fields.get(stop, True)
-        return {**budget, **fields, "test_episodes": "auto", stop: goal}
+        stop = stop_fields(self._candidate(self.state["winner"]["name"]), self.budget)
+        return {**budget, **fields, **stop, "test_episodes": "auto"}
 
     def _minutes_left(self) -> float:
         total = self.budget.minutes or 0.0
