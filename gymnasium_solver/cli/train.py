@@ -9,6 +9,7 @@ Several runs are in many.py, the output in console.py.
 import json
 import os
 import shlex
+import signal
 import sys
 from functools import wraps
 from pathlib import Path
@@ -156,6 +157,7 @@ def run_command(args: Args) -> int:
 
 def follow_first_process() -> int:
     """Take part in the training of the first process that torchrun started, which alone prints."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the first process may have ended already
     from gymnasium_solver.training import loop
 
     try:

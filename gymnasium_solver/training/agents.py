@@ -48,6 +48,8 @@ LEAST_WEIGHTS = 1_000_000
 _AGENT = ("policy", "reward_normalizer", "n_updates", "update_credit")
 # Not in the checkpoints of all versions.
 _OPTIONAL = ("largest", "n_updates", "reward_parts", "sampler", "successes", "task_returns")
+# None while the policy has not acted on the host.
+_UNDECIDED = ("sampler",)
 
 
 def pick_device(name: str, is_large: bool = False) -> str:
@@ -296,6 +298,8 @@ def _check_like(own: Any, given: Any, where: str, path: Path) -> None:
             break
     if isinstance(own, Mapping):
         for name, value in own.items():
+            if name in given and given[name] is None and name in _UNDECIDED:
+                continue
             if name in given:
                 _check_like(value, given[name], f"{where}.{name}", path)
             elif name not in _OPTIONAL:

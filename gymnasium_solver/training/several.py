@@ -48,9 +48,9 @@ def lead(trainer: Trainer, checkpoint: LoadedCheckpoint | None = None) -> None:
 def follow_first(make: TrainerMaker, learn: EpochMaker) -> Run | None:
     """Take part in the training of the first process until it ends; returns its run. `make`: a
     trainer of a config; `learn`: an epoch of it."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # the first process saves, then all end
-        signal.signal(number, signal.SIG_IGN)
     with processes.joined():
+        for number in (signal.SIGINT, signal.SIGTERM):  # the first process saves, then all end
+            signal.signal(number, signal.SIG_IGN)
         if processes.told() != processes.START:
             return None
         facts = json.loads(processes.text_of_first())

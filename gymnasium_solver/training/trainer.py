@@ -144,6 +144,8 @@ class Trainer:
             self._note_rounding(config)
         if processes.count() > 1 and not isinstance(self.collector, DeviceCollector):
             raise ConfigError(ONE_PROCESS.format(reason or f"env_id: {config.env_id}"))
+        if (n := processes.count()) > 1:
+            self.notes.append(f"{n} processes learn together, with {own.n_envs:,} envs each")
         self.stages: Stages | None = None
         if config.curriculum is not None:
             self.stages = Stages(config, env, self.collector, self._tell_stage)

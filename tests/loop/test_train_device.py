@@ -275,3 +275,8 @@ def test_a_run_goes_on_elsewhere_with_new_episodes(train, resume):
     run, notes = train("ppo", SIGN, max_epochs=2), Notes()
     resume(run.id, max_epochs=3, target_kl=0.1, observer=notes)
     assert any("not an exact resume" in note for note in notes.notes)
+
+
+def test_a_run_that_never_sampled_on_the_host_goes_on_without_compiled_programs(train, resume):
+    run = train("ppo", SIGN, max_epochs=2, compile="native")
+    assert resume(run.id, max_epochs=3, compile=False).meta()["epoch"] == 3
