@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.make import training_env
-from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.collect import Collector
-from gymnasium_solver.training.prepare import build_config
+from tests.world_models import GAMMA, column, learn, probed
 
-GAMMA = 0.8
 SETTINGS: dict[str, Any] = {
     "algo_id": "dreamerv3", "seed": 1, "n_envs": 4, "n_steps": 60, "max_env_steps": 1000,
     "buffer_size": 1000, "batch_size": 8, "sequence_length": 6, "learning_starts": 10,
@@ -24,30 +19,7 @@ SETTINGS: dict[str, Any] = {
 
 def agent_for(probe: str, **more: Any) -> tuple[Any, Any]:
     """An agent, and random steps of a probe."""
-    config = build_config({"env_id": f"Probe/{probe}-v0", **SETTINGS, **more})
-    env = training_env(config)
-    agent: Any = build_agent(config, env.observation_space, env.action_space)
-    agent.policy.is_random = True
-    rollout = Collector(JournaledEnv(env), agent.policy, 60, 1, 10**6).collect(0, None, 60)
-    env.close()
-    agent.policy.is_random = False
-    return agent, rollout
-
-
-def learn(
-    agent: Any, rollout: Any, n_updates: int, rate: float = 5e-3, last: float = 0.1,
-    ent_coef: float = 3e-3,
-) -> None:  # fmt: skip
-    """Updates on these steps, at a learning rate that ends at the share `last`."""
-    agent.remember(rollout)
-    for lr in np.linspace(rate, last * rate, 8):
-        numbers = {"policy_lr": float(lr), "ent_coef": ent_coef}
-        metrics = agent.program(agent.samples(n_updates // 8, {}), numbers)
-        assert all(np.isfinite(float(value)) for value in metrics.values())
-
-
-def column(*values: float) -> np.ndarray:
-    return np.array(values, np.float32)[:, None]
+    return probed(probe, {**SETTINGS, **more})
 
 
 @torch.no_grad()
@@ -68,7 +40,8 @@ def test_rewards_values_and_continuation_are_learnt() -> None:
     """Rooms 0 and 1; the step out of room 1 pays 1 and ends the episode. It is seen at the final
     observation, from where nothing follows."""
     agent, rollout = agent_for("TwoStepDiscount")
-    learn(agent, rollout, 240)
+    agent.remember(rollout)
+    learn(agent, 240, ent_coef=3e-3)
     at_0, at_1 = states(agent, column(0), column(1))
     final = rollout.obs[1:][rollout.terminated][:1]
     (*_, at_end) = states(agent, column(0), column(1), final)
@@ -85,7 +58,8 @@ def test_rewards_values_and_continuation_are_learnt() -> None:
 def test_a_truncation_is_bootstrapped() -> None:
     """Taken for a termination the value would be near 2."""
     agent, rollout = agent_for("TruncatedReward")
-    learn(agent, rollout, 240)
+    agent.remember(rollout)
+    learn(agent, 240, ent_coef=3e-3)
     (state,) = states(agent, column(0))
     with torch.no_grad():
         assert agent.net.values(state).item() == pytest.approx(1 / (1 - GAMMA), abs=0.8)
@@ -93,7 +67,8 @@ def test_a_truncation_is_bootstrapped() -> None:
 
 def test_the_best_action_is_learnt() -> None:
     agent, rollout = agent_for("ActionReward", free_nats=0.0)
-    learn(agent, rollout, 160, rate=8e-3)
+    agent.remember(rollout)
+    learn(agent, 160, rate=8e-3, ent_coef=3e-3)
     found = agent.policy.outlook(
         column(0), agent.policy.initial_carry(1), np.ones(1, bool), None
     ).probabilities
@@ -113,7 +88,8 @@ def test_the_best_number_is_learnt() -> None:
         core_dim=32, imagination_steps=1,
     )  # fmt: skip
     rollout.reward *= 10
-    learn(agent, rollout, 320, rate=1e-3, last=3.0, ent_coef=3e-2)
+    agent.remember(rollout)
+    learn(agent, 320, rate=1e-3, last=3.0, ent_coef=3e-2)
     first = np.ones(1, bool)
     found = agent.policy.outlook(column(0), agent.policy.initial_carry(1), first, None)
     assert found.mean.item() == pytest.approx(0.5, abs=0.2)

@@ -8,13 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.make import training_env
-from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.collect import Collector
-from gymnasium_solver.training.prepare import build_config
+from tests.world_models import GAMMA, column, learn, probed
 
-GAMMA = 0.8
 SETTINGS: dict[str, Any] = {
     "algo_id": "tdmpc2", "seed": 1, "n_envs": 4, "n_steps": 100, "max_env_steps": 1000,
     "buffer_size": 1000, "batch_size": 32, "learning_starts": 10, "gamma": GAMMA, "tau": 0.3,
@@ -25,27 +20,12 @@ SETTINGS: dict[str, Any] = {
 
 def agent_for(probe: str, **more: Any) -> tuple[Any, Any]:
     """An agent, and random steps of a probe."""
-    config = build_config({"env_id": f"Probe/{probe}-v0", **SETTINGS, **more})
-    env = training_env(config)
-    agent: Any = build_agent(config, env.observation_space, env.action_space)
-    agent.policy.is_random = True
-    rollout = Collector(JournaledEnv(env), agent.policy, 100, 1, 10**6).collect(0, None, 100)
-    env.close()
-    return agent, rollout
+    return probed(probe, {**SETTINGS, **more})
 
 
-def learn(agent: Any, rollout: Any, n_updates: int = 400) -> None:
-    """Updates on these steps, at a falling learning rate."""
+def remember(agent: Any, rollout: Any) -> None:
     agent.remember(rollout)
     agent.before_rollout(1000, 1000)
-    for rate in np.linspace(5e-3, 5e-4, 8):
-        numbers = {"policy_lr": float(rate), "ent_coef": 1e-4}
-        metrics = agent.program(agent.samples(n_updates // 8, {}), numbers)
-        assert all(np.isfinite(float(value)) for value in metrics.values())
-
-
-def column(*values: float) -> np.ndarray:
-    return np.array(values, np.float32)[:, None]
 
 
 @torch.no_grad()
@@ -81,7 +61,8 @@ def three_rooms(rollout: Any) -> Any:
 
 def test_rewards_values_and_terminations_are_learnt() -> None:
     agent, rollout = agent_for("TwoStepDiscountContinuous")
-    learn(agent, three_rooms(rollout))
+    remember(agent, three_rooms(rollout))
+    learn(agent, 400)
     obs, zeros = column(0, 1), torch.zeros(2, 1)
     np.testing.assert_allclose(q(agent, obs, zeros), [GAMMA, 1], atol=0.1)
     with torch.no_grad():
@@ -97,13 +78,15 @@ def test_rewards_values_and_terminations_are_learnt() -> None:
 def test_a_truncation_is_bootstrapped() -> None:
     """Taken for a termination the value would be near 2."""
     agent, rollout = agent_for("TruncatedRewardContinuous", episodic=False)
-    learn(agent, rollout)
+    remember(agent, rollout)
+    learn(agent, 400)
     assert q(agent, column(0), torch.zeros(1, 1))[0] == pytest.approx(1 / (1 - GAMMA), abs=0.5)
 
 
 def test_the_best_action_is_planned_and_proposed() -> None:
     agent, rollout = agent_for("ObsActionRewardContinuous")
-    learn(agent, rollout)
+    remember(agent, rollout)
+    learn(agent, 400)
     obs = column(-1, 1)
     assert planned(agent, obs) == pytest.approx([-0.5, 0.5], abs=0.2)
     with torch.no_grad():

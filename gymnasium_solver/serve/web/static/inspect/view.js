@@ -107,7 +107,7 @@ export class EpisodeView {
   makeModelChart() {
     const chosen = h("select", { "aria-label": "Number of the observation", onchange: () => chart.redraw() }, ...this.data.labels("seen").map((label, i) => h("option", { value: String(i) }, label)));
     const kinds = [["seen", "true", "--c0"], ["reconstructed", "reconstructed", "--c1", { dash: [5, 3] }], ["imagined", "imagined", "--c3", { dash: [2, 2] }]];
-    const chart = new Chart("Model", () => this.linesOf(kinds, Number(chosen.value)), this.seek);
+    const chart = new Chart("What the model imagines", () => this.linesOf(kinds, Number(chosen.value)), this.seek);
     chart.element.firstChild.append(chosen);
     return chart;
   }
