@@ -126,6 +126,10 @@ class PolicyActor:
             for i, row in enumerate(rows)
         ]
 
+    def took(self, actions: np.ndarray) -> None:
+        """A person chose other actions than `decide` did."""
+        self._carry = self.agent.policy.took(self._carry, actions)
+
     def _best(self, obs: Any, is_first: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
         """The greedy actions. A planner draws numbers for them, which are not those of the
         episode."""
@@ -301,8 +305,10 @@ class Player:
         """Carry out the decisions, or in the first env `action`. In an env whose episode is over,
         the next one opens."""
         actions = np.stack([decision.action for decision in self.decide()])
-        if action is not None:
+        if action is not None and not np.array_equal(actions[0], action):
             actions[0] = action
+            if isinstance(self.actor, PolicyActor):
+                self.actor.took(actions)
         self._before = np.zeros(self.n_envs) if self._step is None else self._step.episode_return
         self._step = self.stage.env.step(actions)
         self._obs, self._is_first = self._step.obs, self._step.is_reset

@@ -92,6 +92,9 @@ class LatentPolicy(Policy):
     def has_memory(self) -> bool:
         return True
 
+    def took(self, carry: Carry, actions: np.ndarray) -> Carry:
+        return _carry(carry["core"][:, : self.net.state_width], self.actions.from_env(actions))
+
     def open_loop(self, n: int) -> OpenLoop:
         return Imagination(self.net, n)
 

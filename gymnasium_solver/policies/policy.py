@@ -188,6 +188,10 @@ class Policy(ABC):
         """Whether greedy actions depend on earlier observations."""
         return False
 
+    def took(self, carry: Carry, actions: np.ndarray) -> Carry:
+        """The carry after other actions [N, ...] than the policy chose, as the env got them."""
+        return carry
+
     def open_loop(self, n: int) -> "OpenLoop | None":
         """For a viewer of n envs; None: no model reconstructs observations."""
         return None

@@ -435,6 +435,9 @@ def test_the_carry_has_the_state_and_the_last_action() -> None:
     policy.is_random = False
     after = policy.greedy(obs, acted.carry, later)
     np.testing.assert_allclose(after.carry["core"][:, -2:], after.actions)
+    other = policy.took(after.carry, np.array([[2.0, -1.0]] * 3, np.float32))  # of a person
+    np.testing.assert_allclose(other["core"][:, -2:], [[1.0, -0.5]] * 3)
+    np.testing.assert_array_equal(other["core"][:, :-2], after.carry["core"][:, :-2])
     found = []
     for carry, is_first in ((acted.carry, first), (policy.initial_carry(3), later)):
         policy.rng = np.random.default_rng(0)
