@@ -467,7 +467,8 @@ def test_what_is_imagined_beside_an_episode() -> None:
     rng, first, carry = np.random.default_rng(0), np.ones(2, bool), policy.initial_carry(2)
     state, draws = torch.zeros(2, net.state_width), np.random.default_rng(0)
     for t in range(IMAGINED + 2):
-        obs = {"a": rng.normal(size=(2, 3)).astype(np.float32), "b": rng.integers(0, 3, 2)}
+        numbers = rng.normal(size=(2, 3)).astype(np.float32)
+        obs: dict[str, np.ndarray] = {"a": numbers, "b": rng.integers(0, 3, 2)}
         acted = policy.sample(obs, carry, first)
         found = loop(carry, acted.carry, first)
         noise = torch.from_numpy(draws.random((2, 3), dtype=np.float32))
