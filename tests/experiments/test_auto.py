@@ -324,7 +324,7 @@ def test_what_minutes_afford_counts_steps_of_many_environments_for_on_policy() -
     slow = dataclasses.replace(DENSE, step_us=1000.0, many_step_us=40.0)
     found = affordable_steps(slow, {}, Budget(minutes=2.0))
     assert found["on"] == pytest.approx(120e6 / 100.0)
-    assert found["off"] == pytest.approx(120e6 / 41_000.0)
+    assert found["off"] == pytest.approx(120e6 / 81_000.0)
     assert affordable_steps(slow, {}, Budget(env_steps=1000)) == {}
 
 

@@ -28,7 +28,7 @@ TEST = 0.05  # of a budget in minutes, for the test at the end
 FEWEST_RACE_S = 20.0  # of a preset's share of a race: processes take seconds to start
 PACED_MINUTES = 5.0  # from here on the pace of replay presets is measured; starting takes long
 PACE_S = 4.0  # of training such a preset, to know what it can afford
-ROUGH_US = {"ppo": 60.0, "pqn": 60.0, "dqn": 2_500.0, "sac": 40_000.0, "td3": 20_000.0}
+ROUGH_US = {"ppo": 60.0, "pqn": 60.0, "dqn": 2_500.0, "sac": 80_000.0, "td3": 20_000.0}
 """Microseconds of acting and updates per env step, as seen on one CPU core with small networks."""
 IMAGE_US = 2_000.0
 
