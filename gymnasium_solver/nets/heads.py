@@ -117,7 +117,7 @@ class DistributionHead(nn.Module):
 
     def lowest(self, outputs: Tensor) -> Tensor:
         """The outputs [B, K] of the critic with the lowest value, for each sample."""
-        choice = self.value(outputs).argmin(0)  # [B]
+        choice = (-self.value(outputs)).argmax(0)  # [B]; argmin has no compiled form
         index = choice.view(1, -1, 1).expand(1, -1, outputs.shape[2])
         return outputs.gather(0, index).squeeze(0)
 

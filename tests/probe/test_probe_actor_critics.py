@@ -151,7 +151,7 @@ def test_forbidden_actions_are_neither_taken_nor_bootstrapped_from(name: str, le
     agent = learn(name, DISCRETE[name], "Masked", max_env_steps=1_500)
     got = q_all(agent, -1, 0, 1)
     on = [got[0, 1], got[0, 2], got[2, 0], got[2, 2]]  # 3.6 if bootstrapped from action 3
-    np.testing.assert_allclose(on, 2 - GAMMA, atol=0.6)
+    np.testing.assert_allclose(on, 2 - GAMMA, atol=0.8)
     assert got[[0, 2], 3] == pytest.approx([2, 2], abs=0.4)
     mask = np.array([[False, True, True, True], [True, False, True, True]])
     assert agent.act(column(-1, 1), mask=mask).tolist() == [3, 3]
