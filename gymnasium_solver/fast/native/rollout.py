@@ -17,12 +17,15 @@ import logging
 from collections.abc import Sequence
 from ctypes import CFUNCTYPE, c_int64, c_long, c_void_p
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gymnasium_solver.errors import Unsupported
 from gymnasium_solver.fast.native.build import ROLLOUT, CompiledEnvs, is_preferred, load_file
-from gymnasium_solver.fast.native.program import NativeForward
+
+if TYPE_CHECKING:
+    from gymnasium_solver.fast.native.program import NativeForward  # imports torch
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +56,7 @@ class CompiledRows:
 
     def __init__(
         self,
-        program: NativeForward,
+        program: "NativeForward",
         envs: CompiledEnvs,
         inputs: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
