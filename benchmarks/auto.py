@@ -172,8 +172,7 @@ def markdown(result: dict[str, Any]) -> str:
         f"Commits of the rows: {', '.join(commits)}. Every seed's score is shown. Ours: the "
         "held-out test of the checkpoint that validation chose, after a probe, a race and a "
         f"training; peers: the last policy, {EPISODES} greedy episodes; the same env steps. The "
-        "bar is a score that counts as learnt; scores are compared as they are, though a solve "
-        "stops where its threshold is reached. These environments are those that presets and table "
+        "bar is a score that counts as learnt. These environments are those that presets and table "
         "were made with.",
         table(HEAD, [_row(rows, env_id) for env_id in known]),
         f"Mean at or above the better peer's: {len(ahead)} of {len(both)} environments that a "
