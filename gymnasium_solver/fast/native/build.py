@@ -60,10 +60,8 @@ OBJECTS = {
 }
 PROGRAM_FLAGS = ["-O2", "-c"]
 PART_LENGTH, MOST_PARTS = 5000, 4  # characters of the functions of a program that are one file
-ROLLOUT = (
-    [Path(__file__).with_name(name) for name in ("pool.c", "rollout.c")],
-    ["-O2", "-ffp-contract=off"],
-)
+EXACT = ["-O2", "-ffp-contract=off"]
+ROLLOUT = ([Path(__file__).with_name("rollout.c")], EXACT)
 # Of C that is not ours: what gcc and clang by default only warn of, is nearly always a mistake.
 SOURCE_FLAGS = [
     "-O2", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-std=gnu11", "-fPIC",
@@ -239,6 +237,26 @@ def load_file(
         library = _load(unit.name, unit.make)
     prove(library, lambda: agrees(library))
     return library
+
+
+@cache
+def thread_pool() -> int | None:
+    """The address of `in_parts` (pool.c); None without a C compiler."""
+    try:
+        library = load_file([Path(__file__).with_name("pool.c")], EXACT, _shares_out)
+    except Unsupported:
+        return None
+    return ctypes.cast(library.in_parts, ctypes.c_void_p).value
+
+
+def _shares_out(library: ctypes.CDLL) -> bool:
+    """Whether a new pool does each part once."""
+    done: list[int] = []
+    part = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_long, ctypes.c_long)(
+        lambda with_, part, thread: done.append(part)
+    )
+    library.in_parts(part, None, ctypes.c_long(20), ctypes.c_long(3))
+    return sorted(done) == list(range(20))
 
 
 class SourceError(Exception):

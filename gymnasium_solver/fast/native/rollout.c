@@ -1,6 +1,7 @@
 /* Work on rollouts (native/rollout.py). Compiled without fused multiplication and addition, so that
  * the bits are NumPy's. */
 #include <stdint.h>
+#include <time.h>
 
 /* y[t] = x[t] + carry[t] * y[t + 1] in each of n columns, from the last row to the first. */
 void sum_back(long rows, long n, const double *x, const double *carry, double *y) {
@@ -42,6 +43,12 @@ typedef struct {
     double *episode_return;                /* this row is read, the next one written */
     int64_t *episode_length;
 } Row;
+
+static int64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
 
 void begin_rows(Row *r) {
     *r->again = 0;

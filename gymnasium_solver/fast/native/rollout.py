@@ -160,12 +160,6 @@ def _library() -> ctypes.CDLL | None:
         return None
 
 
-def thread_pool() -> int | None:
-    """The address of `in_parts` (pool.c); None without a C compiler."""
-    library = _library()
-    return None if library is None else ctypes.cast(library.in_parts, c_void_p).value
-
-
 def _declared(library: ctypes.CDLL) -> ctypes.CDLL:
     library.sum_back.argtypes = [c_long, c_long, c_void_p, c_void_p, c_void_p]
     library.begin_rows.argtypes = [c_void_p]

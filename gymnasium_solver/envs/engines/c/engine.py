@@ -30,8 +30,8 @@ from gymnasium_solver.fast.native.build import (
     SourceError,
     can_compile,
     load_source,
+    thread_pool,
 )
-from gymnasium_solver.fast.native.rollout import thread_pool
 from gymnasium_solver.suggest import did_you_mean
 
 FOLDER = Path(__file__).parent
