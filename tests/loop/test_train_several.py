@@ -69,11 +69,14 @@ FIELDS = {
 }  # fmt: skip
 
 
+rollout_of: Any = DeviceRollout  # of columns that a loop makes
+
+
 def rollouts() -> list[DeviceRollout]:
     """Of all environments."""
     rng, grid = np.random.default_rng(1), (N_STEPS, N_ENVS)
     return [
-        DeviceRollout(
+        rollout_of(
             *torch.from_numpy(rng.standard_normal((2, *grid, 2), np.float32) * (1 + i)),
             torch.from_numpy(rng.integers(2, size=grid)),
             torch.from_numpy(np.log(rng.uniform(0.3, 0.7, grid)).astype(np.float32)),
@@ -112,7 +115,7 @@ def learn(folder: Path, form: str) -> int:
     """Leave what this process learns in the folder."""
     with processes.joined():
         found = learnt(compile=form != "torch" and form)
-        np.savez(folder / f"{processes.rank()}.npz", **found)
+        np.savez(folder / f"{processes.rank()}.npz", allow_pickle=False, **found)
     return 0
 
 
@@ -136,12 +139,13 @@ def train(folder: Path, *words: str) -> int:
 def run_tasks(root: Path) -> None:
     """What one of the processes does: tasks one after the other, each with a port of its own."""
     codes = {}
+    kinds: dict[str, Any] = {"learn": learn, "train": train}
     for name, port, kind, folder, *words in json.loads((root / "tasks.json").read_text()):
         os.environ["MASTER_PORT"] = str(port)
         (root / folder).mkdir(exist_ok=True)
         log = (root / f"{name}.{os.environ['RANK']}.txt").open("w")
         with log, redirect_stdout(log), redirect_stderr(log):
-            codes[name] = {"learn": learn, "train": train}[kind](root / folder, *words)
+            codes[name] = kinds[kind](root / folder, *words)
     (root / f"codes.{os.environ['RANK']}.json").write_text(json.dumps(codes))
 
 
