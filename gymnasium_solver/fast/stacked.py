@@ -10,7 +10,7 @@ independent losses has as its gradient the S gradients.
 A recorded program does to each row of the stack what the program of one learner does: NumPy
 multiplies a stack of matrices one by one, and reduces rows one by one. So on a CPU the results are
 those of the learner alone, bit for bit. What `vmap` writes in other operations (nn.LayerNorm) is
-found out at the first call, and computed alone.
+found out at the first calls, and computed alone.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -28,6 +28,8 @@ from gymnasium_solver.fast.recorded import LossGradient, eager
 # Gradients in one program on a CPU: of fewer learners, calls cost as much as they save; of more,
 # arithmetic outweighs the calls.
 CPU_STACK = range(6, 17)
+N_COMPARED = 3  # first calls of a program, whose results are compared with those alone
+CANNOT_BE_STACKED = RuntimeError, TypeError, ValueError, AssertionError  # each computes its own
 
 
 class _Replaced(TorchFunctionMode):
@@ -190,10 +192,12 @@ GradientItem = tuple[LossGradient, Any, Sequence[float]]
 
 class _Joint:
     """Joint work of lanes: one program for items (what computes it alone, its arguments), if its
-    first results are those of an item alone."""
+    first results are those of each item alone. NumPy adds up in another order where memory is laid
+    out otherwise, which a single call may not show."""
 
     def __init__(self) -> None:
         self.programs: dict[tuple[str, int], Any] = {}
+        self._unproven: dict[tuple[str, int], int] = {}  # calls that are still to be compared
 
     def key(self, item: Any) -> Hashable:
         return item[0].name, _shapes(item[1])
@@ -201,22 +205,34 @@ class _Joint:
     def _of(self, items: Sequence[Any]) -> list[Any]:
         key = items[0][0].name, len(items)
         if key not in self.programs:
+            self.programs[key], self._unproven[key] = self._made(items), N_COMPARED
+        if self.programs[key] is not None and self._unproven[key]:
+            self._unproven[key] -= 1
+            if (results := self._compared(self.programs[key], items)) is not None:
+                return results
             self.programs[key] = None
-            try:
-                program = self._program(items)
-                results: list[Any] = program(items)
-                if self._is_right(program, items, results[0]):
-                    self.programs[key] = program
-                    return results
-            except (RuntimeError, TypeError, ValueError, AssertionError):
-                pass  # it cannot be stacked: each computes its own
         program = self.programs[key]
         return [one.alone(*given) for one, *given in items] if program is None else program(items)
+
+    def _made(self, items: Sequence[Any]) -> Any:
+        try:
+            return self._program(items)
+        except CANNOT_BE_STACKED:
+            return None
+
+    def _compared(self, program: Any, items: Sequence[Any]) -> list[Any] | None:
+        """The results, if they are those of each item alone."""
+        try:
+            results: list[Any] = program(items)
+            is_right = all(map(self._is_right, [program] * len(items), items, results))
+            return results if is_right else None
+        except CANNOT_BE_STACKED:
+            return None
 
     def _program(self, items: Sequence[Any]) -> Any:
         raise NotImplementedError
 
-    def _is_right(self, program: Any, items: Sequence[Any], found: Any) -> bool:
+    def _is_right(self, program: Any, item: Any, found: Any) -> bool:
         raise NotImplementedError
 
 
@@ -238,17 +254,14 @@ class Gradients(_Joint):
     def _program(self, items: Sequence[GradientItem]) -> _StackedGradient:
         return _StackedGradient(items[0][0], len(items[0][2]), len(items))
 
-    def _is_right(
-        self, program: _StackedGradient, items: Sequence[GradientItem], found: list[Tensor]
-    ) -> bool:
-        (one, batch, coefficients), *_ = items
+    def _is_right(self, program: _StackedGradient, item: GradientItem, found: list[Tensor]) -> bool:
+        one, batch, coefficients = item
         expected = eager(one.loss, one.params, batch, coefficients)
         if not are_close(found, expected) or program.gradient.mode == "torch":
             return False
         if not found[0].is_cuda and not _are_same(found, one.alone(batch, coefficients)):
             return False
-        for gradient, _, _ in items:
-            gradient.resume(program.gradient.mode)
+        one.resume(program.gradient.mode)
         return True
 
 
@@ -322,8 +335,8 @@ class Inferences(_Joint):
     def _program(self, items: Sequence[InferenceItem]) -> _StackedInference:
         return _StackedInference(items[0][0], len(items))
 
-    def _is_right(self, program: Any, items: Sequence[InferenceItem], found: Any) -> bool:
-        one, inputs = items[0]
+    def _is_right(self, program: Any, item: InferenceItem, found: Any) -> bool:
+        one, inputs = item
         alone = one.alone(inputs)
         is_cuda = next(one.module.parameters()).is_cuda
         return are_close(found, alone) and (is_cuda or _are_same(found, alone))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from gymnasium_solver.fast import stacked
 from gymnasium_solver.fast.recorded import LossGradient, eager
 from gymnasium_solver.fast.stacked_descent import STEPS_A_TRANSFER, Asked, Descents
 from tests.optimizers import flat_optimizer
@@ -117,3 +118,33 @@ def test_a_program_that_disagrees_with_torch_is_not_used(monkeypatch: pytest.Mon
     learners = [Learner(i, "cpu", 4) for i in range(2)]
     assert Descents()([one.item() for one in learners]) == [None, None]
     assert learners[0].optimizer.n_steps == 0
+
+
+class Doubles:
+    name = "doubles"
+
+    def alone(self, x: int) -> int:
+        return 2 * x
+
+
+@pytest.mark.parametrize(("wrong", "n_stacked"), [((1, 1), 0), ((2, 0), 1), (None, 4)])
+def test_results_of_a_stack_are_compared_for_every_learner(
+    wrong: tuple[int, int] | None, n_stacked: int
+) -> None:
+    """The program errs in a call (counted from 1), for one of the learners."""
+    calls = []
+
+    class Work(stacked._Joint):
+        def _program(self, items: Any) -> Any:
+            def program(items: Any) -> list[int]:
+                calls.append(items)
+                return [2 * x + ((len(calls), i) == wrong) for i, (_, x) in enumerate(items)]
+
+            return program
+
+        def _is_right(self, program: Any, item: Any, found: Any) -> bool:
+            return bool(found == item[0].alone(*item[1:]))
+
+    work, items = Work(), [(Doubles(), 3), (Doubles(), 4)]
+    assert [work._of(items) for _ in range(4)] == [[6, 8]] * 4
+    assert len(calls) == (4 if wrong is None else n_stacked + 1)
