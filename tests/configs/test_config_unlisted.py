@@ -91,10 +91,10 @@ MEASURED = "Probe/ObsActionReward-v0"
 
 def test_the_algorithm_of_a_training_is_chosen_by_measurements() -> None:
     config = load_config(MEASURED, overrides={"max_env_steps": 4000}, chooses=True)
-    assert (config.algo_id, config.variant, config.max_env_steps) == ("dqn", "dqn", 4000)
+    assert (config.algo_id, config.variant, config.max_env_steps) == ("ppo", "ppo_discrete", 4000)
     assert config.project_id == MEASURED.replace("/", "-")
     assert "random steps" in config.description  # stays with the run
-    assert any(note.startswith("chosen: dqn. ") for note in config.notices())
+    assert any(note.startswith("chosen: ppo_discrete. ") for note in config.notices())
     assert config_dict(build_config(config_dict(config))) == config_dict(config)
 
 
@@ -103,8 +103,8 @@ def test_the_algorithm_of_a_training_is_chosen_by_measurements() -> None:
     [
         (f"{MEASURED}:a2c", {}, "a2c"),
         (MEASURED, {"algo_id": "pqn"}, "pqn"),
-        (MEASURED, {"n_epochs": 3}, "ppo"),  # a field that the first choice does not have
-        (MEASURED, {"buffer_size": 500}, "dqn"),
+        (MEASURED, {"n_epochs": 3}, "ppo"),
+        (MEASURED, {"buffer_size": 500}, "dqn"),  # a field that the first choice does not have
     ],
 )
 def test_what_is_given_overrules_the_choice(
