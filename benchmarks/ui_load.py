@@ -62,16 +62,14 @@ def started(root: Path, n: int, browser: Any) -> dict[str, float | None]:
         shown = drawn_s(browser, server, "/", row, since=server.started)
         again = drawn_s(browser, server, "/", row)
         ids = sorted(path.parent.name for path in root.glob("*/meta.json"))[:COMPARED]
-        many = f"/compare?runs={','.join(ids)}"
+        many = f"/compare?runs={','.join(ids)}&metric={REWARD}"
         curves = drawn_s(browser, server, many, ".compare-page .chart canvas")
-        judged = drawn_s(browser, server, many, ".compare-page table.scores")
     return {
         "first byte": first_byte,
         "whole list": whole,
         "first page drawn": shown,
         "page of a running server drawn, from its request": again,
         f"curves of {COMPARED} runs drawn, from the request": curves,
-        "the same page again, with its statistics": judged,
     }
 
 
