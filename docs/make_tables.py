@@ -353,6 +353,7 @@ LEARNING = (
     "learning-fetchreach",
     "learning-fast",
     "learning-fast-retuned",
+    "learning-pendulum",
     "off_policy",
     "off_policy_pendulum",
 )
