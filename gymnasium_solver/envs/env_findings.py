@@ -176,8 +176,8 @@ def memory(rollout: Rollout) -> Iterator[Finding]:
     found = ambiguity(rollout)
     if found is None:
         return
-    text = f"the same action at equal observations gave another reward in {found.share:.0%} of the"
-    text = f"{text} cases"
+    share = f"{found.share:.0%} of the cases"
+    text = f"the same action at equal observations gave another reward in {share}"
     if found.share <= AMBIGUOUS:
         yield Finding("memory", "ok", text)
     elif found.history is None:

@@ -182,7 +182,7 @@ def _device() -> torch.device:
 
 
 def _made(request: EnvRequest, make: Callable[..., Any], device: torch.device) -> Any:
-    """The function's environment; it is told the device if it takes one."""
+    """The environment that the function makes; `device` is passed if the function takes it."""
     parameters = inspect.signature(make).parameters
     own = {"num_envs": request.n_envs, "device": str(device)}
     given = {name: value for name, value in own.items() if name in parameters}
