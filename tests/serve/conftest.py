@@ -8,6 +8,7 @@ GSOLVE_REQUIRE_BROWSER=1, which CI sets where it can install one, a missing brow
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +55,20 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
-def server(runs: Path) -> Iterator[Any]:
+def serve() -> Iterator[Callable[..., Any]]:
+    """A function that starts a server; it ends after the pages have closed."""
     from gymnasium_solver.serve.web.app import BackgroundServer
     from gymnasium_solver.serve.web.security import Settings
 
-    with BackgroundServer(Settings(root=runs, port=0)) as server:
-        yield server
+    with ExitStack() as servers:
+        yield lambda root, **settings: servers.enter_context(
+            BackgroundServer(Settings(root=root, port=0, **settings))
+        )
+
+
+@pytest.fixture
+def server(serve: Callable[..., Any], runs: Path) -> Any:
+    return serve(runs)
 
 
 @pytest.fixture

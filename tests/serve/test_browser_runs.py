@@ -167,13 +167,13 @@ def test_a_job_ends_with_a_message_and_buttons_outlive_a_restart(
         page.close()
 
 
-def test_a_first_visit_offers_to_train(open_page: Open, tmp_path: Path) -> None:
+def test_a_first_visit_offers_to_train(serve: Open, open_page: Open, tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
-    with BackgroundServer(Settings(root=tmp_path / "none", port=0)) as server:
-        page = open_page(url=server.settings.url)
-        expect(page.get_by_role("button", name="Train CartPole")).to_be_enabled()
-        page.goto(f"{server.settings.url}runs/nothing")
-        expect(page.get_by_role("heading", name="nothing")).to_be_visible()
-        page.wait_for_timeout(900)
-        assert page.get_by_text("No connection").count() == 0
-        page.close()
+    server = serve(tmp_path / "none")
+    page = open_page(url=server.settings.url)
+    expect(page.get_by_role("button", name="Train CartPole")).to_be_enabled()
+    page.goto(f"{server.settings.url}runs/nothing")
+    expect(page.get_by_role("heading", name="nothing")).to_be_visible()
+    page.wait_for_timeout(900)
+    assert page.get_by_text("No connection").count() == 0
+    page.close()

@@ -12,9 +12,7 @@ pytest.importorskip("uvicorn")
 
 from gymnasium_solver.runs.manage import set_note
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.serve.web.app import BackgroundServer
 from gymnasium_solver.serve.web.helper import Helper
-from gymnasium_solver.serve.web.security import Settings
 from tests.serve.made_runs import log_row, made_run
 
 Open = Callable[..., Any]
@@ -442,41 +440,41 @@ def test_a_phone_scrolls_in_one_direction(open_page: Open, runs: Path) -> None:
 # --- rights
 
 
-def test_read_only_has_no_buttons_that_change(chromium: Any, runs: Path, open_page: Open) -> None:
-    with BackgroundServer(Settings(root=runs, port=0, read_only=True)) as server:
-        page = open_page(url=f"{server.settings.url}runs/cart-0.001-0")
-        expect(page.get_by_role("heading", level=1)).to_be_visible()
-        assert page.get_by_role("button", name="Evaluate…").count() == 0
-        expect(page.get_by_text("read-only")).to_be_visible()
-        page.close()
+def test_read_only_has_no_buttons_that_change(serve: Open, runs: Path, open_page: Open) -> None:
+    server = serve(runs, read_only=True)
+    page = open_page(url=f"{server.settings.url}runs/cart-0.001-0")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    assert page.get_by_role("button", name="Evaluate…").count() == 0
+    expect(page.get_by_text("read-only")).to_be_visible()
+    page.close()
 
 
 def test_the_token_opens_the_page_once_and_a_cookie_keeps_it_open(
-    chromium: Any, runs: Path
+    chromium: Any, serve: Open, runs: Path
 ) -> None:
-    with BackgroundServer(Settings(root=runs, port=0, require_token=True)) as server:
-        page = chromium.new_page()
-        page.goto(server.settings.url.partition("#")[0])
-        expect(page.get_by_label("Token")).to_be_visible()
-        page.goto("about:blank")
-        page.goto(server.settings.url)
-        expect(page.locator(ROWS)).to_have_count(8)
-        assert "token" not in page.url
-        page.reload()
-        expect(page.locator(ROWS)).to_have_count(8)
-        page.close()
+    server = serve(runs, require_token=True)
+    page = chromium.new_page()
+    page.goto(server.settings.url.partition("#")[0])
+    expect(page.get_by_label("Token")).to_be_visible()
+    page.goto("about:blank")
+    page.goto(server.settings.url)
+    expect(page.locator(ROWS)).to_have_count(8)
+    assert "token" not in page.url
+    page.reload()
+    expect(page.locator(ROWS)).to_have_count(8)
+    page.close()
 
 
-def test_it_works_below_a_base_path(chromium: Any, runs: Path) -> None:
-    with BackgroundServer(Settings(root=runs, port=0, base_path="/solver")) as server:
-        page = chromium.new_page()
-        page.goto(server.settings.url)
-        page.locator(ROWS).first.get_by_role("link").click()
-        expect(page.locator(".chart canvas").first).to_be_visible()
-        assert "/solver/runs/" in page.url
-        page.reload()
-        expect(page.locator(".chart canvas").first).to_be_visible()
-        page.close()
+def test_it_works_below_a_base_path(chromium: Any, serve: Open, runs: Path) -> None:
+    server = serve(runs, base_path="/solver")
+    page = chromium.new_page()
+    page.goto(server.settings.url)
+    page.locator(ROWS).first.get_by_role("link").click()
+    expect(page.locator(".chart canvas").first).to_be_visible()
+    assert "/solver/runs/" in page.url
+    page.reload()
+    expect(page.locator(".chart canvas").first).to_be_visible()
+    page.close()
 
 
 # --- report

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,13 @@ from gymnasium_solver.experiments.search.sweep_folder import create_sweep
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.files import locked
 from gymnasium_solver.serve import trainings
-from gymnasium_solver.serve.web.app import BackgroundServer, create_app
+from gymnasium_solver.serve.web.app import create_app
 from gymnasium_solver.serve.web.security import Settings
 from gymnasium_solver.training.prepare import load_config
 from tests.experiments.fake_runs import FakeBackend
 from tests.serve.made_runs import made_run, made_solve
 from tests.serve.test_web_api import TOKEN, get, post
-from tests.serve.test_web_browser import expect
+from tests.serve.test_web_browser import Open, expect
 
 LRS = (0.001, 0.0003)
 
@@ -212,16 +212,16 @@ def test_the_story_of_a_solve_is_told_and_goes_on_as_one(
     assert (answer.status_code, "20min" in answer.json()["error"]) == (400, True)
 
 
-def test_the_page_of_a_solve(chromium: Any, tmp_path: Path, open_page: Callable[..., Any]) -> None:
+def test_the_page_of_a_solve(serve: Open, tmp_path: Path, open_page: Open) -> None:
     made_solve(tmp_path)
-    with BackgroundServer(Settings(root=tmp_path, port=0)) as server:
-        page = open_page(url=f"{server.settings.url}experiments/solved")
-        expect(page.locator(".decisions tr")).to_have_count(5)
-        expect(page.locator(".solve .status")).to_have_text("solved")
-        page.get_by_text("What was measured").click()
-        expect(page.get_by_role("row", name="horizon")).to_be_visible()
-        page.get_by_role("link", name="The run that was judged").click()
-        expect(page.locator(".run-page")).to_be_visible()
+    server = serve(tmp_path)
+    page = open_page(url=f"{server.settings.url}experiments/solved")
+    expect(page.locator(".decisions tr")).to_have_count(5)
+    expect(page.locator(".solve .status")).to_have_text("solved")
+    page.get_by_text("What was measured").click()
+    expect(page.get_by_role("row", name="horizon")).to_be_visible()
+    page.get_by_role("link", name="The run that was judged").click()
+    expect(page.locator(".run-page")).to_be_visible()
 
 
 def test_a_coordinator_is_stopped_whoever_started_it(
@@ -239,40 +239,40 @@ def test_a_coordinator_is_stopped_whoever_started_it(
     assert len(killed) == 1
 
 
-def test_the_pages(chromium: Any, root: Path, open_page: Callable[..., Any]) -> None:
+def test_the_pages(serve: Open, root: Path, open_page: Open) -> None:
     from axe_playwright_python.sync_playwright import Axe
 
-    with BackgroundServer(Settings(root=root, port=0)) as server:
-        page = open_page(url=f"{server.settings.url}experiments", color_scheme="dark")
+    server = serve(root)
+    page = open_page(url=f"{server.settings.url}experiments", color_scheme="dark")
 
-        def check_access() -> None:
-            found = Axe().run(page).response["violations"]
-            assert [(v["id"], [n["html"][:150] for n in v["nodes"][:3]]) for v in found] == []
+    def check_access() -> None:
+        found = Axe().run(page).response["violations"]
+        assert [(v["id"], [n["html"][:150] for n in v["nodes"][:3]]) for v in found] == []
 
-        expect(page.get_by_role("progressbar").first).to_be_visible()
-        check_access()
-        page.get_by_role("link", name="rates", exact=True).click()
-        expect(page.locator(".cells .cell")).to_have_count(8)
-        expect(page.locator(".cells .cell.good")).to_have_count(4)
-        expect(page.get_by_text("out of memory")).to_be_visible()
-        expect(page.get_by_role("button", name="Resume")).to_be_visible()
-        expect(page.get_by_label("Scores of the seeds in CartPole-v1")).to_have_attribute(
-            "data-points", "7"
-        )
-        expect(page.locator(".verdicts li")).to_have_count(1)
-        check_access()
-        page.goto(f"{server.settings.url}sweeps/search")
-        expect(page.get_by_label("Parallel coordinates")).to_have_attribute("data-lines", "10")
-        expect(page.get_by_label("Score of each trial")).to_have_attribute("data-points", "16")
-        expect(page.locator(".bars-list li")).to_have_count(2)
-        page.locator(".trials tbody tr").first.click()
-        expect(page.locator(".trials tr.chosen")).to_have_count(1)
-        assert "trial=" in page.url
-        page.get_by_label("field").select_option("n_epochs")
-        expect(page.get_by_label("Score against n_epochs")).to_have_attribute("data-points", "10")
-        check_access()
-        page.set_viewport_size({"width": 390, "height": 800})
-        expect(page.get_by_label("Parallel coordinates")).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390
-        page.locator(".trials tbody tr").first.get_by_role("link").click()
-        expect(page.locator(".run-page")).to_be_visible()
+    expect(page.get_by_role("progressbar").first).to_be_visible()
+    check_access()
+    page.get_by_role("link", name="rates", exact=True).click()
+    expect(page.locator(".cells .cell")).to_have_count(8)
+    expect(page.locator(".cells .cell.good")).to_have_count(4)
+    expect(page.get_by_text("out of memory")).to_be_visible()
+    expect(page.get_by_role("button", name="Resume")).to_be_visible()
+    expect(page.get_by_label("Scores of the seeds in CartPole-v1")).to_have_attribute(
+        "data-points", "7"
+    )
+    expect(page.locator(".verdicts li")).to_have_count(1)
+    check_access()
+    page.goto(f"{server.settings.url}sweeps/search")
+    expect(page.get_by_label("Parallel coordinates")).to_have_attribute("data-lines", "10")
+    expect(page.get_by_label("Score of each trial")).to_have_attribute("data-points", "16")
+    expect(page.locator(".bars-list li")).to_have_count(2)
+    page.locator(".trials tbody tr").first.click()
+    expect(page.locator(".trials tr.chosen")).to_have_count(1)
+    assert "trial=" in page.url
+    page.get_by_label("field").select_option("n_epochs")
+    expect(page.get_by_label("Score against n_epochs")).to_have_attribute("data-points", "10")
+    check_access()
+    page.set_viewport_size({"width": 390, "height": 800})
+    expect(page.get_by_label("Parallel coordinates")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.locator(".trials tbody tr").first.get_by_role("link").click()
+    expect(page.locator(".run-page")).to_be_visible()
