@@ -108,12 +108,13 @@ def _read(
         given = "but it is empty" if content is None else f"not {content!r}"
         raise ConfigError(f"{path}: expected a block of `field: value` lines, {given}")
     base, variants, shared = {}, {}, {}
+    is_flat = {"algo_id", "variant"} <= content.keys()  # as a run's config.yaml: all are fields
     for key, value in content.items():
         if key == "_base":
             shared = _section(path, "_base", value)
         elif str(key).startswith("_"):
             continue  # a template for `<<`
-        elif _is_variant(key, value):
+        elif not is_flat and _is_variant(key, value):
             variants[key] = _section(path, key, value)
         else:
             base[str(key)] = value
@@ -134,15 +135,23 @@ def _section(path: Path, name: str, value: Any) -> dict[str, Any]:
 
 def _is_variant(key: Any, value: Any) -> bool:
     """Is this block a variant: named after an algorithm, or holding fields of a config?"""
-    if not isinstance(key, str) or key in COMMON:
+    if not isinstance(key, str) or key in COMMON or _is_field_of_plugin(key):
         return False
-    if algo_in_name(key):
+    if key in algorithms.names():
         return True
+    if algo_in_name(key):
+        return value is None or isinstance(value, dict)  # else a field, such as sac_scale: 3
     if not isinstance(value, dict):
         return False
     # `env_kwarg:` is a misspelled field, not a variant of that name.
     misspelt = bool(nearest(key, COMMON, n=1, cutoff=0.8))
     return "algo_id" in value or (not misspelt and any(name in COMMON for name in value))
+
+
+def _is_field_of_plugin(name: str) -> bool:
+    """Whether an algorithm of a plugin has such a field; its name may begin with that of another
+    algorithm."""
+    return any(name in algo.Config.model_fields for algo in algorithms.items.values())
 
 
 def find_configs(pattern: str | None = None) -> list[ConfigEntry]:

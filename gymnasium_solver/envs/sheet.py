@@ -166,6 +166,8 @@ def _action_mismatches(stated: ActionSpec, space: Any) -> Iterator[str]:
         if getattr(stated, name) is not None and not holds(space):
             yield f"action_space.{name} is given, but the actions are {space}"
     n_labels, n_actions = len(stated.labels), n_parts(space)
+    if n_labels and is_box(space) and stated.range is None and not stated.shape:
+        yield f"action_space names no range, so it reads as Discrete; the actions are {space}"
     if n_labels and n_labels != n_actions:
         yield f"action_space has {n_labels} labels, but the env has {n_actions}: {space}"
     if stated.discrete is not None and stated.discrete != n_actions:

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -12,12 +13,14 @@ import pytest
 from gymnasium_solver.algos.file_schema import json_schema
 from gymnasium_solver.algos.ppo import PPOConfig
 from gymnasium_solver.algos.reinforce import ReinforceConfig
+from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config, LearnerConfig
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.envs.spec import registry_entry
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.registry import algorithms
 from gymnasium_solver.training.prepare import build_config, load_config
 
 # The examples of the reference's two published readmes, as they stand there.
@@ -162,6 +165,26 @@ def test_flat_files_and_run_configs_repeat_themselves() -> None:
     assert build_config(config_dict(config)) == config
 
 
+@pytest.mark.parametrize("value", ["3", "null", "{a: 1}", "[1, 2]"])
+def test_a_field_may_be_named_after_another_algorithm(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Own(PPOConfig):
+        algo_id: str = "own_algo"
+        sac_x: Any = 0
+
+    text = f"env_id: A-v0\nalgo_id: own_algo\nsac_x: {value}\n"
+    # A run's config.yaml is read before the plugin that it names is imported.
+    flat = write(f"{text}variant: null\n", "flat.yaml")
+    assert read_config_file(Path(flat)).base["sac_x"] == parse_value(value)
+    monkeypatch.setitem(algorithms.items, "own_algo", SimpleNamespace(Config=Own))
+    config = load_config(write(text, "config.yaml"))
+    assert config.model_dump()["sac_x"] == parse_value(value)
+    again = write(dump_config(config), "again.yaml")
+    assert load_config(again) == config
+    assert load_config(write("env_id: A-v0\nppo: {}\nsac_b:\n", "v.yaml"), "sac_b").algo_id == "sac"
+
+
 def test_null_in_a_variant_and_in_an_override() -> None:
     name = write(SMALL)
     assert load_config(name).early_stop_on_eval_threshold == 100.0
@@ -294,6 +317,7 @@ def test_the_file_itself_is_left_alone() -> None:
             "a.yaml:3: the key 'ppo' is given twice, first in line 2",
         ),
         ("ENV\nppo: 3\n", "ppo must be a block of `field: value` lines, not 3"),
+        ("ENV\nppo: {}\nppo_b: 3\n", "ppo_b: unknown field"),
         ("ENV\nfast: {n_envs: 3}\n", "algo_id: not given, expected one of ppo"),
         ("ENV\nn_envs: 3\n", "algo_id: not given, expected one of ppo"),
         ("ENV\nppo: {algo_id: 3}\n", "algo_id: got 3, expected one of ppo"),

@@ -247,5 +247,7 @@ def test_what_does_not_fit_is_told() -> None:
     throttle: Any = _Env(box, gymnasium.spaces.Discrete(4))
     wrong = read_spec({"action_space": {"range": [-1, 1]}, "observation_space": {"n": 5}})
     assert len(spec_mismatches(wrong, throttle)) == 2
+    unbounded = {"action_space": {"labels": ["gas", "brake"]}}  # `gsolve envs`: Discrete(2)
+    assert "reads as Discrete" in spec_mismatches(read_spec(unbounded), throttle)[0]
     right = {"action_space": {"range": [[-1, 1], [-2, 2]]}, "observation_space": {"n": 4}}
     assert spec_mismatches(read_spec(right), throttle) == []
