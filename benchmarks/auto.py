@@ -83,6 +83,8 @@ def main() -> int:
             for who in (SOLVE, "ppo", task.off_policy):
                 if (env_id, who, seed) in done or (who != SOLVE and args.sb3_python is None):
                     continue
+                if args.who and who not in args.who:
+                    continue
                 row = {"env": env_id, "who": who, "seed": seed, "steps": task.steps}
                 row |= {"commit": result["versions"]["commit"]}
                 began_s = time.monotonic()
@@ -101,6 +103,7 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", default=[], help="ids that contain one of these")
+    parser.add_argument("--who", nargs="+", default=[], help="solve, ppo, dqn, sac; default: all")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--sb3-python", type=Path, help="a Python that has stable-baselines3")
     parser.add_argument("--runs", type=Path, default=ROOT / "build/auto", help="run folders")
