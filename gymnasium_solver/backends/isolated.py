@@ -134,7 +134,8 @@ def serve(task: str) -> None:
         try:
             answer = {"value": function(json.loads(line))}
         except Exception as error:  # reported in one line; the other jobs continue
-            text = (str(error).splitlines() or [""])[0]
+            first, *more = str(error).splitlines() or [""]
+            text = f"{first} {more[0].strip()}" if first.endswith(":") and more else first
             answer = {"error": f"{type(error).__name__}: {text}"}
         sys.stdout.flush()
         answers.write(json.dumps(answer) + "\n")

@@ -10,9 +10,9 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import Args, UsageError, verb
+from gymnasium_solver.cli.flags import Args, UsageError, env_kwargs_of, verb
 from gymnasium_solver.config.env_ids import C_ENV, as_env_id
-from gymnasium_solver.config.find import find_configs
+from gymnasium_solver.config.find import ConfigEntry, find_configs
 from gymnasium_solver.envs import catalogue
 from gymnasium_solver.envs.baselines import Baseline, all_baselines, random_baseline
 from gymnasium_solver.envs.catalogue import EnvEntry
@@ -259,10 +259,13 @@ def _end(value: Any, unbounded: str) -> str:
 @verb("""
 baselines: What uniformly random actions score in each environment that has a config. Normalised
 scores start there: 0 is random, 1 is solved. --measure plays the episodes again. Those of an
-environment without a config are played now.
+environment without a config, or with --env-kwargs, are played now.
 
-[PATTERN]            only environments whose id or suite contains this, or any other id
+[PATTERN]            only environments whose id or suite contains this, or any other id:
+                     CartPole-v0, my_module:MyEnv-v0, my_env.c
 --filter PATTERN     the same
+--env-kwargs KEY=VALUE...     arguments of the environment, if the pattern is its id
+--plugins MODULE...  modules that register environments
 --measure            play the episodes now
 --episodes N=200     episodes
 --seconds S=30       time for each environment, in rounds of 20 episodes
@@ -275,22 +278,28 @@ examples:
   gsolve baselines
   gsolve baselines cartpole --measure --episodes 200 --out random.json
   gsolve baselines MiniGrid-Unlock-v0
+  gsolve baselines FrozenLake-v1 --env-kwargs is_slippery=false map_name=8x8
+  gsolve baselines MyEnv-v0 --plugins my_module
 """)
 def baselines(args: Args) -> int:
+    pattern, failed = args.pattern or args.filter, 0
+    changes = env_kwargs_of(args) | ({"plugins": args.plugins} if args.plugins else {})
+    if changes and pattern is None:
+        raise UsageError("--env-kwargs and --plugins need the id of an environment")
     if args.out and not args.measure:
         raise UsageError("--out needs --measure")
-    pattern, failed = args.pattern or args.filter, 0
-    if args.measure:
-        records, failed = _measure(args, pattern)
-    else:
-        wanted = {entry.env_id for entry in find_configs(pattern)}
+    records, found = [], _configs(pattern, exactly=bool(changes))
+    if not (args.measure or changes):
+        wanted = {entry.env_id for entry in found}
         records = [b for b in all_baselines() if pattern is None or b.env_id in wanted]
-        if not records and pattern is not None:  # an environment without a config
-            records, failed = _measure(args, pattern)
+        unknown = sorted(wanted - {b.env_id for b in records})
+        if records and unknown and pattern is not None:
+            out.complain(f"not measured yet: {', '.join(unknown)}; --measure plays them")
+    if not records and (pattern is not None or args.measure):
+        records, failed = _measure(args, pattern, found, changes)
     code = 1 if failed or not records else 0
     if not records and not args.json:
-        out.complain(f"no baseline matches '{pattern}'")
-        return code
+        return code  # why was said
     if out.told_json(args, [record.to_dict() for record in records]):
         return code
     heads = (">random", ">std", ">episodes", ">length", ">solved at", "=engine")
@@ -309,20 +318,32 @@ def baselines(args: Args) -> int:
     return code
 
 
-def _measure(args: Args, pattern: str | None) -> tuple[list[Baseline], int]:
+def _configs(pattern: str | None, *, exactly: bool) -> list[ConfigEntry]:
+    """The configs of an environment, or of all that match. `exactly`: only those of this id."""
+    same = [entry for entry in find_configs() if entry.env_id == pattern]
+    matches = [] if exactly else find_configs(pattern)
+    return matches or same
+
+
+def _measure(
+    args: Args, pattern: str | None, found: list[ConfigEntry], changes: dict[str, Any]
+) -> tuple[list[Baseline], int]:
     """Play, print each result as it ends, write --out; return the records and the failures."""
     from gymnasium_solver.backends.isolated import run_isolated
     from gymnasium_solver.experiments.measure_baselines import games, write_records
+    from gymnasium_solver.plugins import see_working_folder
 
+    see_working_folder()
     if args.out:
         output_file(args.out, "the baselines", create_folder=True)  # before minutes of work
     said = out.make_console(stderr=True)
-    names = list(games(find_configs(pattern)).values())
+    names = list(games(found, changes).values())
     if not names and pattern is not None:
         names = [f"{pattern}:random"]  # any id
     if not names:
         raise UsageError("there are no configs, see gsolve envs")
     job = {"episodes": args.episodes, "seconds": args.seconds, "seed": args.seed}
+    job["overrides"] = changes
     rows, failed, n_stored = [], 0, 0
     timeout_s = 20 * args.seconds + 120  # one round is always played to its end
     items = [{"name": name, **job} for name in names]

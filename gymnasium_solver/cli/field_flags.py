@@ -26,6 +26,7 @@ from gymnasium_solver.cli.flags import (
     Verb,
     Work,
     declared,
+    env_kwargs_of,
     key_value,
     unknown_flag,
     yaml_values,
@@ -165,13 +166,7 @@ def overrides_of(args: Args) -> dict[str, Any]:
         else:
             parsed = [parse_value(word) for word in words]
             values[name] = parsed[0] if len(parsed) == 1 else parsed
-    for text in getattr(args, "env_kwargs", []):
-        if text.startswith("{"):
-            values["env_kwargs"] = parse_value(text)
-        else:
-            pair = yaml_values([text], "--env-kwargs")
-            values |= {f"env_kwargs.{key}": value for key, value in pair.items()}
-    return values
+    return values | (env_kwargs_of(args) if hasattr(args, "env_kwargs") else {})
 
 
 def _settings(args: Args) -> list[str]:

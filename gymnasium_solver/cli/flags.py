@@ -344,9 +344,17 @@ def yaml_values(pairs: Iterable[str], flag: str) -> dict[str, Any]:
 
 
 def env_kwargs_of(args: Args) -> dict[str, Any]:
-    """`--env-kwargs` as overrides of a config."""
-    values = yaml_values(args.env_kwargs, "--env-kwargs")
-    return {f"env_kwargs.{key}": value for key, value in values.items()}
+    """`--env-kwargs` as overrides of a config: words KEY=VALUE, or all of them as one block."""
+    from gymnasium_solver.config.yaml_file import parse_value
+
+    changes: dict[str, Any] = {}
+    for text in args.env_kwargs:
+        if text.startswith("{"):
+            changes["env_kwargs"] = parse_value(text)
+        else:
+            pair = yaml_values([text], "--env-kwargs")
+            changes |= {f"env_kwargs.{key}": value for key, value in pair.items()}
+    return changes
 
 
 def greedy_of(args: Args) -> bool | None:

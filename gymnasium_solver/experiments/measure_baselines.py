@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver.config.find import ConfigEntry, read_config_file
-from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.config.load import apply_overrides, config_dict
 from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.envs.baselines import Baseline, game_settings
 from gymnasium_solver.envs.make import env_from_config
@@ -30,21 +30,25 @@ PROTOCOL = (
 N_ENVS, N_SLOW_ENVS = 20, 10
 
 
-def games(entries: Iterable[ConfigEntry]) -> dict[str, str]:
+def games(
+    entries: Iterable[ConfigEntry], overrides: Mapping[str, Any] | None = None
+) -> dict[str, str]:
     """The distinct games among configs: an identifying text -> the name of a config."""
     found: dict[str, str] = {}
     for entry in entries:
         if "<" in entry.env_id:  # a template for any environment
             continue
         section = read_config_file(entry.path).section(entry.variant)
-        settings = game_settings(config_dict(build_config(section)))
+        config = build_config(apply_overrides(section, overrides or {}))
+        settings = game_settings(config_dict(config))
         found.setdefault(f"{entry.env_id} {json.dumps(settings, sort_keys=True)}", entry.name)
     return found
 
 
 def measure(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure the game of one config; `job` has name, episodes, seconds and seed."""
-    config = load_config(job["name"])
+    """Measure the game of one config; `job` has name, episodes, seconds, seed and perhaps overrides
+    of the config."""
+    config = load_config(job["name"], overrides=job.get("overrides"))
     probe = env_from_config(config, 1)
     is_slow = len(probe.observation_space.shape or ()) > 1
     probe.close()

@@ -300,13 +300,40 @@ def test_the_verb_shows_what_is_stored(capsys: Any) -> None:
     assert [row["env_id"] for row in rows] == ["CartPole-v1", "c:cartpole"]
     assert main(["baselines", "nothing like it"]) == 1
     assert main(["baselines", "--out", "x.json"]) == 2
+    assert main(["baselines", "--env-kwargs", "a=1"]) == 2
 
 
-def test_the_verb_measures(capsys: Any, tmp_path: Path) -> None:
+OWN_ENV = """
+import gymnasium
+from gymnasium.spaces import Discrete
+
+class OneStep(gymnasium.Env):
+    observation_space, action_space = Discrete(2), Discrete(2)
+
+    def __init__(self, reward=1.0):
+        self.reward = reward
+
+    def reset(self, *, seed=None, options=None):
+        return 0, {}
+
+    def step(self, action):
+        return 1, self.reward, True, False, {}
+
+gymnasium.register("OneStep-v0", OneStep)
+"""
+
+
+def test_the_verb_measures(capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """An environment of a module, with arguments of its own."""
+    monkeypatch.chdir(tmp_path)
+    Path("baseline_env.py").write_text(OWN_ENV)
     path = tmp_path / "random.json"
-    argv = ("baselines", "Bandit-v0", "--measure", "--episodes", "4", "--out", str(path), "--json")
-    rows = json.loads(output(capsys, *argv))
-    assert rows[0]["n"] == 4
+    argv = (
+        "baselines OneStep-v0 --plugins baseline_env --env-kwargs reward=3 --measure --episodes 4"
+    )
+    rows = json.loads(output(capsys, *argv.split(), "--out", str(path), "--json"))
+    assert (rows[0]["n"], rows[0]["mean"]) == (4, 3.0)
+    assert rows[0]["settings"]["env_kwargs"] == {"reward": 3}
     assert json.loads(path.read_text())["baselines"] == rows
 
 
