@@ -118,11 +118,11 @@ def summary_or_broken(run: Run) -> RunSummary:
 
 def read_config(run: Run) -> dict[str, Any]:
     """The resolved config that the run was started with."""
-    from gymnasium_solver.config.yaml_file import read_file
+    from gymnasium_solver.config.yaml_file import parse_fields, read_text
 
     path = run.config_path
     try:
-        config, _ = read_file(path)
+        config = parse_fields(read_text(path)[0], str(path))
     except ConfigError as error:
         raise RunError(
             f"{path} cannot be read: {error}. Restore it; without it the run cannot be repeated."

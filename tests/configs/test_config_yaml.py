@@ -8,6 +8,7 @@ import yaml
 
 from gymnasium_solver.config.yaml_file import (
     dump_yaml,
+    parse_fields,
     parse_value,
     parse_yaml,
     read_file,
@@ -158,3 +159,39 @@ def test_json_with_tabs(tmp_path: Path) -> None:
         '{\n\t"a": 1e-3,\n\t"b": {\n\t\t"c": [1, null, true]\n\t}\n}\n'
     )
     assert read_file(tmp_path / "x.json")[0] == {"a": 0.001, "b": {"c": [1, None, True]}}
+
+
+FILES = (
+    "a: 1\nb: [1, 2,\n  3]\nc:\n- x\n- y: {z: 1e-3}\n# a comment\nd: 'it''s # text'\n",
+    "a: 1\na: 2\n",
+    "a: 1\nb: &x [1]\nc: *x\n",
+    "base: {a: 1}\nx:\n  <<: {b: 2}\n",
+    "a: 1\n---\nb: 2\n",
+    "a: [1,\nb, 2]\n",
+    'a: "one\nb: two"\n',
+    "a: |\n  text\n  b: 1\nb: 1:30\n",
+    "a: 1\n'quoted key': 2\n3: 4\nb: 5\n",
+    "a: 1\nb\n",
+    "a: 1\nb: !!python/name:os.system\n",
+    "- a\n- b\n",
+    "a: " + "[" * 60 + "]" * 60 + "\n",
+    "text",
+    "",
+)
+
+
+@pytest.mark.parametrize("text", FILES)
+def test_fields_parsed_one_by_one_are_those_of_the_whole_file(text: str) -> None:
+    def told(parse: Any) -> Any:
+        try:
+            return repr(parse(text, "file"))
+        except ConfigError as error:
+            return str(error)
+
+    assert told(parse_fields) == told(parse_yaml)
+    assert told(parse_fields) == told(parse_yaml)  # from what was kept
+
+
+def test_what_is_kept_of_a_field_cannot_be_changed() -> None:
+    parse_fields("a: [1, 2]\n", "one")["a"].append(3)
+    assert parse_fields("a: [1, 2]\n", "two") == {"a": [1, 2]}

@@ -432,6 +432,17 @@ def test_unnormalised_paths_never_leave_the_folder(web: TestClient) -> None:
         assert asyncio.run(ask(path)) == 404, path
 
 
+def test_the_program_is_served_once(web: TestClient) -> None:
+    page = web.get("/static/lib/chart.js", headers={"accept-encoding": "gzip"})
+    assert page.headers["content-encoding"] == "gzip"
+    assert page.headers["content-type"].startswith("text/javascript")
+    plain = web.get("/static/lib/chart.js", headers={"accept-encoding": "identity"})
+    assert (plain.text, "content-encoding" in plain.headers) == (page.text, False)
+    known = {"if-none-match": page.headers["etag"]}
+    assert web.get("/static/lib/chart.js", headers=known).status_code == 304
+    assert web.get("/static/lib/none.js").status_code == 404
+
+
 def test_videos_are_served_by_name_from_their_folder_alone(web: TestClient, runs: Path) -> None:
     run = Run(runs / "cart-0.001-0")
     (run.videos_dir / "a.mp4").write_bytes(b"0123456789")

@@ -1,4 +1,4 @@
-"""The app: routes, checks, the page shell; and the server that runs it, in the foreground for
+"""The app: routes and checks; and the server that runs it, in the foreground for
 `gsolve ui` or in a thread for notebooks.
 
     with BackgroundServer(Settings(root=Path("runs"))) as server:
@@ -13,8 +13,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from html import escape
-from pathlib import Path
 
 import uvicorn
 from starlette.applications import Starlette
@@ -22,9 +20,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.responses import Response
+from starlette.routing import Route
 
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.serve.web import (
@@ -37,9 +34,9 @@ from gymnasium_solver.serve.web import (
     run_pages,
 )
 from gymnasium_solver.serve.web.handling import Web, answer, handler, on_error
+from gymnasium_solver.serve.web.program import Program
 from gymnasium_solver.serve.web.security import SecurityMiddleware, Settings
 
-STATIC = Path(__file__).parent / "static"
 TOPICS = (
     list_pages,
     run_pages,
@@ -53,17 +50,15 @@ PORTS_TRIED = 20
 
 
 def create_app(settings: Settings) -> Starlette:
-    web = Web(settings)
+    web, program = Web(settings), Program()
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with web.closing:
             yield
 
-    async def shell(request: Request) -> Response:
-        """The page of every address: the program in it shows what the address names."""
-        text = (STATIC / "index.html").read_text(encoding="utf-8")
-        return HTMLResponse(text.replace("{{base}}", escape(settings.base_path + "/")))
+    async def page(request: Request) -> Response:
+        return program.page(request.url.path, settings.base_path + "/")
 
     async def no_such_call(request: Request) -> Response:
         return answer({"error": f"there is no {request.url.path}"}, 404)
@@ -76,8 +71,8 @@ def create_app(settings: Settings) -> Starlette:
         routes=[
             *(Route(path, handler(fn, web), methods=[method]) for method, path, fn in asked),
             Route("/api/{rest:path}", no_such_call),
-            Mount("/static", StaticFiles(directory=STATIC), name="static"),
-            Route("/{page:path}", shell),
+            Route("/static/{path:path}", program.serve),
+            Route("/{page:path}", page),
         ],
         middleware=[
             Middleware(SecurityMiddleware, settings=settings),

@@ -4,11 +4,10 @@ import { openSession, session, sessionError, login } from "./lib/api.js";
 import { PLACE_KEYS, Palette } from "./lib/go-to.js";
 import { JobsButton, JobsDrawer, pageTitle } from "./lib/jobs.js";
 import { href, place } from "./lib/router.js";
-import { fetchEarly } from "./lib/runs-store.js";
 import { liveState } from "./lib/stream.js";
 import { theme, toggleTheme } from "./lib/theme.js";
 import { Help, Toasts, everywhereKeys, helpOpen } from "./lib/parts.js";
-import { PAGES, match } from "./pages/index.js";
+import { PAGES, match, open } from "./pages/index.js";
 
 function App() {
   if (sessionError.value === "login") return html`<${Login} />`;
@@ -46,23 +45,19 @@ const isCurrent = (page, path) =>
   page.path === "/" ? path === "/" || path.startsWith("/runs/") : path.startsWith(page.path) || (page.also && path.startsWith(page.also));
 
 function Page() {
-  const [loaded, setLoaded] = useState(null);
+  const [tried, setTried] = useState(null);  // {page, error}
   const found = match(place.value.path);
   const page = found?.page;
+  const Component = page?.module?.default;
   useEffect(() => {
-    let isCurrentPage = true;
-    setLoaded(null);
-    page?.load().then(
-      (module) => isCurrentPage && setLoaded({ page, Component: module.default }),
-      (error) => isCurrentPage && setLoaded({ page, error }),
-    );
-    return () => { isCurrentPage = false; };
+    if (!page || Component) return;
+    open(page).then(() => setTried({ page }), (error) => setTried({ page, error }));
   }, [page]);
   useEffect(() => { pageTitle(Object.values(found?.params ?? {})[0] ?? page?.nav ?? "Not found"); }, [place.value.path]);
   if (!found) return html`<section class="empty"><h1>Not found</h1><p>There is no page ${place.value.path}. <a href=${href("/")}>All runs</a></p></section>`;
-  if (loaded?.error) return html`<section class="empty" role="alert"><h1>This page cannot be shown</h1><p>${String(loaded.error.message)}</p></section>`;
-  if (loaded?.page !== page) return html`<p class="boot">Loading…</p>`;
-  return html`<${loaded.Component} key=${JSON.stringify(found.params)} params=${found.params} query=${place.value.query} />`;
+  if (Component) return html`<${Component} key=${JSON.stringify(found.params)} params=${found.params} query=${place.value.query} />`;
+  if (tried?.page === page && tried.error) return html`<section class="empty" role="alert"><h1>This page cannot be shown</h1><p>${String(tried.error.message)}</p></section>`;
+  return html`<p class="boot">Loading…</p>`;
 }
 
 function Login() {
@@ -76,8 +71,8 @@ function Login() {
     <button class="primary">Open</button>${failed && html`<p class="bad" role="alert">${failed}</p>`}</form></main>`;
 }
 
-// The list, the session and the page's code are fetched at the same time.
-if (place.value.path === "/" && !location.hash) fetchEarly(); // a token in the hash logs in first
+// The session and what the page asks are fetched at the same time.
+const first = match(place.value.path)?.page;
+if (first) open(first).then(({ early }) => location.hash || early?.(place.value.query), () => {});  // a token in the hash logs in first; Page shows an error
 openSession();
-match(place.value.path)?.page.load().catch(() => {}); // Page shows why it failed
 render(html`<${App} />`, document.getElementById("app"));

@@ -36,8 +36,20 @@ async function call(url, options) {
   return response;
 }
 
-export const get = async (path, params, options) =>
-  (await call(apiUrl(path, params), options)).json();
+const early = new Map();  // address -> the answer
+
+/** Ask before the page is drawn that needs it: its first `get` of the same takes this answer. */
+export function ask(path, params) {
+  const url = apiUrl(path, params);
+  early.set(url.href, call(url).then((response) => response.json()).catch(() => null));
+}
+
+export async function get(path, params, options) {
+  const url = apiUrl(path, params);
+  const answer = early.get(url.href);
+  early.delete(url.href);
+  return (answer && (await answer)) || (await call(url, options)).json();
+}
 
 /** The answer itself, for bytes: `(await getResponse(...)).arrayBuffer()`. */
 export const getResponse = (path, params, options) => call(apiUrl(path, params), options);

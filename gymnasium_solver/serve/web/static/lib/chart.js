@@ -137,6 +137,7 @@ function Plot({ lines, marks = NO_MARKS, level = null, height = 220, logX = fals
   const plot = useRef(null);
   const state = useRef({ marks, level });
   const zoomed = useRef(false);
+  const drawn = useRef([]);  // the lines, marks and level that the plot has
   const [places, setPlaces] = useState([]);
   const [tip, setTip] = useState(null);
   state.current.marks = marks;
@@ -184,6 +185,7 @@ function Plot({ lines, marks = NO_MARKS, level = null, height = 220, logX = fals
     u.over.addEventListener("mouseleave", () => { isOver = false; setTip(null); });
     u.over.addEventListener("dblclick", () => { zoomed.current = false; });
     plot.current = u;
+    drawn.current = [lines, marks, level];
     onPlot?.(u);
     const observer = new ResizeObserver(() => {
       const next = Math.max(120, box.current?.clientWidth ?? 0);
@@ -195,10 +197,11 @@ function Plot({ lines, marks = NO_MARKS, level = null, height = 220, logX = fals
 
   useEffect(() => {
     const u = plot.current;
-    if (!u) return;
+    if (!u || [lines, marks, level].every((one, i) => one === drawn.current[i])) return;
     const { data, series } = layout(lines, { logX, logY });
     series.forEach((one, i) => { if (u.series[i] && one.line) Object.assign(u.series[i], { line: one.line, samples: one.samples, label: one.label }); });
     u.setData(data, !zoomed.current);
+    drawn.current = [lines, marks, level];
     if (zoomed.current) u.redraw(false, true);
   }, [lines, marks, level]);
 

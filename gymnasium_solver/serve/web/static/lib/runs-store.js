@@ -25,18 +25,11 @@ export async function refresh() {
   try { take(await get("runs", { cursor })); } catch (error) { listError.value = error.message; }
 }
 
-let early = null;
-
-/** Fetch the list before the page that shows it is drawn. */
-export const fetchEarly = () => { early ??= refresh(); };
-
 /** Fetch, then follow the list and whatever else; returns the function that stops. */
 export function followRuns(params = () => ({}), handlers = {}) {
   let stop = null;
   let isClosed = false;
-  const first = (early ?? refresh()).then(() => (loaded.value ? null : refresh()));
-  early = null;
-  first.then(() => {
+  refresh().then(() => {
     if (!isClosed) stop = follow(() => ({ cursor: cursor || "none", ...params() }), { runs: take, ...handlers });
   });
   return () => { isClosed = true; stop?.(); };

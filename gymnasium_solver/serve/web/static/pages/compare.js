@@ -1,7 +1,7 @@
 // Groups of seeds side by side: curves with IQM and band, scores, a verdict only with evidence. Curves come
 // first; intervals and scores, which take longer, follow.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
-import { apiUrl, get } from "../lib/api.js";
+import { apiUrl, ask, get } from "../lib/api.js";
 import { Chart, Legend } from "../lib/chart.js";
 import { saveCsv, savePng, saveSvg } from "../lib/export.js";
 import { configText, count, seconds, short, value } from "../lib/format.js";
@@ -23,9 +23,16 @@ const FEW = 40;  // up to so many runs the key metrics are drawn without being a
 const ALL = "*";  // the filter that every run matches
 const BANDS = 8;  // groups per request for intervals
 
+const idsOf = (query) => (query.get("runs") ?? "").split(",").filter(Boolean);
+
+export function early(query) {
+  const ids = idsOf(query).slice(0, MOST);
+  if (ids.length && query.get("filter") === null) ask("groups", curvesOf(groupingOf(query, ids), query.get("metric") ?? VAL, axesOf(query)));
+}
+
 export default function Compare({ query }) {
   const filter = query.get("filter");
-  const ids = (query.get("runs") ?? "").split(",").filter(Boolean);
+  const ids = idsOf(query);
   if (filter !== null) return html`<${Filtered} key=${filter} filter=${filter} query=${query} />`;
   return ids.length ? html`<${Comparison} ids=${ids.slice(0, MOST)} total=${ids.length} query=${query} />` : html`<${Pick} query=${query} />`;
 }
@@ -90,13 +97,15 @@ function useAnswer(ask, key, version = 0, active = true) {
   return state;
 }
 
+const curvesOf = (grouping, metric, axes) => ({ ...grouping, x: axes.x, smooth: axes.smooth || undefined, metrics: [metric], points: 300 });
+
 /** Groups with the curves of one metric; the intervals arrive afterwards, some groups at a time. */
 function useCurves(grouping, metric, axes, version, active = true) {
   const wanted = { ...grouping, x: axes.x, smooth: axes.smooth || undefined };
   const key = JSON.stringify([wanted, metric]);
   const complete = useRef("");  // what is drawn with its intervals: new data of a run in training replace it as a whole
   return useAnswer(async (take) => {
-    const got = await get("groups", { ...wanted, metrics: [metric], points: 300 });
+    const got = await get("groups", curvesOf(grouping, metric, axes));
     const curves = got.curves[metric];
     const due = curves.flatMap((curve, i) => (curve.center && got.groups[i].n >= got.fewest_seeds ? [i] : []));
     const told = { metric, by: grouping.by, ...got, curves, n_bands: 0, due: due.length };
@@ -185,11 +194,12 @@ function Ignored({ fields, ignored }) {
 }
 
 /** The lines of groups in a chart: seeds thin, the IQM thick with its band. */
-function groupLines(groups, curves, { seeds, hidden, smooth, few = false }) {
+function groupLines(groups, { curves, fewest_seeds: fewest }, { seeds, hidden, smooth, few = false }) {
   return groups.filter((g) => !hidden.has(g.label)).flatMap((group) => {
     const { lines, center } = curves[group.i];
     const known = lines.filter((line) => line.x.length || line.bad.length);
-    const main = center && { key: `iqm ${group.label}`, label: `${group.short} (IQM, n = ${group.n})`, colour: group.i, x: center.x, y: center.y, lo: center.lo, hi: center.hi, n: center.n, of: known.length, width: few ? 1.75 : 2.25 };
+    const none = center && group.n >= fewest ? center.x.map(() => null) : undefined;  // until the interval arrives
+    const main = center && { key: `iqm ${group.label}`, label: `${group.short} (IQM, n = ${group.n})`, colour: group.i, x: center.x, y: center.y, lo: center.lo ?? none, hi: center.hi ?? none, n: center.n, of: known.length, width: few ? 1.75 : 2.25 };
     const own = known.flatMap((line) => {
       const isAlone = !main;
       const base = { key: line.run, label: isAlone && group.n < 2 ? group.short : `${group.short}, seed ${line.seed ?? "–"}`, colour: group.i, x: line.x, bad: line.bad, ends: true };
@@ -213,7 +223,7 @@ function earlyNote(groups, curves) {
 function Curves({ env, data, about, groups: every, axes, seeds, hidden, setHidden }) {
   const plot = useRef(null);
   const groups = every.filter((g) => g.env_id === env);
-  const lines = useMemo(() => groupLines(groups, data.curves, { seeds, hidden, smooth: axes.smooth }), [data, seeds, hidden]);
+  const lines = useMemo(() => groupLines(groups, data, { seeds, hidden, smooth: axes.smooth }), [data, seeds, hidden]);
   const level = data.metric.includes("ep_rew/mean") ? groups.find((g) => g.threshold !== null)?.threshold ?? null : null;
   const facts = { title: `${env} ${data.metric}`, xLabel: X_LABEL[axes.x], level };
   const few = groups.some((g) => g.n < data.fewest_seeds);
@@ -251,7 +261,7 @@ function Multiple({ metric, env, groups, grouping, axes, seeds, hidden, version 
   const ref = useRef(null);
   const seen = useSeen(ref);
   const { data, error } = useCurves(grouping, metric.name, axes, version, seen);
-  const lines = useMemo(() => (data && data.curves.length === groups.length ? groupLines(groups.filter((g) => g.env_id === env), data.curves, { seeds, hidden, smooth: axes.smooth, few: true }) : []), [data, env, seeds, hidden]);
+  const lines = useMemo(() => (data && data.curves.length === groups.length ? groupLines(groups.filter((g) => g.env_id === env), data, { seeds, hidden, smooth: axes.smooth, few: true }) : []), [data, env, seeds, hidden]);
   return html`<section class="panel metric" ref=${ref} data-metric=${metric.name}><${Panel} metric=${metric} lines=${lines} axes=${axes} xLabel=${X_LABEL[axes.x]} syncKey="compare" error=${error} isLoaded=${data !== null} /></section>`;
 }
 

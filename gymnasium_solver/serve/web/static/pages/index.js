@@ -1,5 +1,6 @@
 // The pages: path, title in the navigation (none: not listed), module. The default export of a
-// module is a component; it is given `params` (parts of the path) and `query`.
+// module is a component; it is given `params` (parts of the path) and `query`. Its `early`, if it has
+// one, is called with the query of the first page, before anything is drawn, to ask the server.
 export const PAGES = [
   { path: "/", nav: "Runs", load: () => import("./runs.js") },
   { path: "/runs/:run", load: () => import("./run.js") },
@@ -11,6 +12,12 @@ export const PAGES = [
   { path: "/compare", nav: "Compare", load: () => import("./compare.js") },
   { path: "/start", nav: "Start", load: () => import("./start.js") },
 ];
+
+/** The module of a page; `page.module` from then on. */
+export async function open(page) {
+  page.module ??= await page.load();
+  return page.module;
+}
 
 /** The page of a path and the values of its parts. */
 export function match(path) {
