@@ -58,6 +58,20 @@ def train(root: Path) -> None:
     set_note(Run(root / "too-fast"), "a learning rate that is far too high")
 
 
+JOBS = "jobs"
+
+
+def open_jobs(page: Any) -> None:
+    """Start an evaluation and show it in the drawer."""
+    page.get_by_text("More", exact=True).click()
+    page.get_by_role("button", name="Evaluate…").click()
+    page.get_by_role("button", name="Evaluate", exact=True).click()
+    page.locator(".job").first.wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".jobs-button").click()
+    page.get_by_role("dialog", name="Jobs").wait_for()
+
+
 Shots = dict[str, tuple[str, str, dict[str, int], str]]
 """Picture -> (path, theme, size, what must be visible)."""
 
@@ -66,7 +80,8 @@ def every_page(root: Path) -> Shots:
     """All pages, light on a screen and dark on a phone. An episode is played for the inspector."""
     from gymnasium_solver.media.inspect import Ask, Studio
 
-    runs = [run for run in list_runs(root) if run.checkpoints]
+    runs = [run for run in list_runs(root) if run.checkpoints and run.test]
+    runs.sort(key=lambda run: bool(run.solved), reverse=True)
     run, ids = runs[0].id, ",".join(run.id for run in runs[:8])
     studio = Studio(root)
     episode = studio.play(Ask(run, seed=7, greedy=False, most_steps=200)).id
@@ -79,6 +94,7 @@ def every_page(root: Path) -> Shots:
         "start": ("start", ".config-card"), "compare": (f"compare?runs={ids}", ".chart canvas"),
         "run": (f"runs/{run}", ".chart canvas"),
         **{f"run-{tab}": (f"runs/{run}?tab={tab}", "[role=tabpanel] > *") for tab in tabs},
+        JOBS: (f"runs/{run}", ".chart canvas"),
         "inspect": ("inspect", ".in-pick a"),
         "inspect-episode": (f"inspect/{run}?episode={episode}&t=30", "canvas.ep-frame[data-step]"),
     }  # fmt: skip
@@ -141,6 +157,8 @@ def photograph(root: Path, images: Path, shots: Shots) -> None:
             page = browser.new_page(**options)
             page.goto(server.settings.url + path)
             page.locator(ready).first.wait_for(timeout=60_000)
+            if name.startswith(JOBS):
+                open_jobs(page)
             page.wait_for_timeout(1500)  # curves and marks
             save_small(page, images / f"{name}.png")
             page.close()
