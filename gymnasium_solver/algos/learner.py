@@ -17,7 +17,7 @@ import logging
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -58,6 +58,9 @@ from gymnasium_solver.timing import OFF, Timer
 LARGE_ROLLOUT_BYTES = 16 * 2**20  # larger ones are reported before training, images always
 
 
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.device_update import DeviceUpdate
+
 log = logging.getLogger(__name__)
 PACKAGE = __name__.partition(".")[0]
 
@@ -86,6 +89,8 @@ class Learner:
     takes_stale = False
     """Whether it may learn from rollouts of an earlier policy, as collectors make them."""
     memory: Memory | None = None
+    device_update: "DeviceUpdate | None" = None
+    """Its update from a rollout that is on its device; None: it has none."""
 
     def __init__(
         self,
@@ -319,7 +324,13 @@ class Learner:
     def needs_host(self) -> str | None:
         """What keeps its rollouts from staying on a device (data/device_rollout.py); None: nothing
         does, and `update` takes them."""
-        return f"algo_id: {self.config.algo_id}"
+        own = self.device_update
+        return f"algo_id: {self.config.algo_id}" if own is None else own.needs_host
+
+    @property
+    def uncaptured(self) -> str | None:
+        """Why updates on the device are no CUDA graph, where that was tried."""
+        return None if self.device_update is None else self.device_update.recurring.failure
 
     @property
     def update_mode(self) -> str:
@@ -474,6 +485,8 @@ class Learner:
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         """Return tensors by file ("model", "optimizer", ...) and the remaining state as JSON."""
         moments, targets = dict[str, Tensor](), dict[str, Tensor]()
+        if self.device_update is not None:
+            self.device_update.pull()
         for name, optimizer in self.optimizers.items():
             moments |= {f"{name}.{key}": value for key, value in optimizer.state().items()}
             targets |= optimizer.target_tensors()
@@ -488,6 +501,8 @@ class Learner:
             "gradients": {name: gradient.mode for name, gradient in self.gradients.items()},
             "forwards": {name: forward.mode for name, forward in self.forwards.items()},
         }
+        if self.device_update is not None:
+            extra |= self.device_update.state()
         tensors = {"model": dict(self.net.state_dict()), "optimizer": moments}
         if targets:
             tensors["target"] = targets
@@ -532,6 +547,8 @@ class Learner:
         self.policy.rng.bit_generator.state = extra["act_rng"]
         self.rng.bit_generator.state = extra["learn_rng"]
         self.reward_normalizer.load_state(extra["reward_normalizer"])
+        if self.device_update is not None:
+            self.device_update.load_state(extra)
         self.n_updates = extra.get("n_updates", 0)
         modes = extra.get("gradients", {})
         resumed = [self.gradients[name].resume(mode) for name, mode in modes.items()]

@@ -22,7 +22,6 @@ from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.advantages import AdvantageScale
 from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.configs.ppo import PPOConfig
-from gymnasium_solver.algos.device_update import DeviceUpdate
 from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.algos.on_policy import (
@@ -46,6 +45,7 @@ from gymnasium_solver.algos.policy_loss import (
     measured,
     scaled_losses,
 )
+from gymnasium_solver.algos.ppo_device import PPODeviceUpdate
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.descent import Part
@@ -98,6 +98,7 @@ class PPO(Learner):
     takes_stale = True  # the ratio is to the policy that acted
     config: PPOConfig
     net: ActorCritic
+    device_update: PPODeviceUpdate
 
     def build(self) -> None:
         cfg = self.config
@@ -114,7 +115,7 @@ class PPO(Learner):
         )
         self.advantage_scale = AdvantageScale(cfg.normalize_advantages)
         self.lr_factor = 1.0  # of adaptive_kl
-        self.device_update = DeviceUpdate(self)
+        self.device_update = PPODeviceUpdate(self, self.descent)
 
     def _terms(self, batch: Batch, c: Mapping[str, Tensor]) -> ClippedTerms:
         evaluated = evaluate_actions(self.net, self.actions, batch)
@@ -127,22 +128,13 @@ class PPO(Learner):
 
     # -- the update -------------------------------------------------------------------------
 
-    @property
-    def needs_host(self) -> str | None:
-        return self.device_update.needs_host
-
-    @property
-    def uncaptured(self) -> str | None:
-        """Why updates on the device are no CUDA graph, where that was tried."""
-        return self.device_update.recurring.failure
-
     def update(
         self, rollout: Rollout | DeviceRollout, env_steps: int, total_steps: int
     ) -> dict[Any, Any]:
         hp = self.scheduled_values(env_steps, total_steps)
         hp["policy_lr"] *= self.lr_factor
         if isinstance(rollout, DeviceRollout):
-            metrics = self.device_update(rollout, hp)
+            metrics = {**self.device_update(rollout, hp), "opt/ppo/kl_stop_triggered": 0.0}
         else:
             with self.observing(rollout):
                 metrics = self._update(rollout, hp)
@@ -235,14 +227,12 @@ class PPO(Learner):
         return measured(self._terms(batch, c), batch, c)
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
-        self.device_update.pull()
         tensors, extra = super().state()
         scale = self.advantage_scale.state()
         own = {"lr_factor": self.lr_factor, "advantage_scale": scale}
-        return tensors, extra | own | self.device_update.state()
+        return tensors, extra | own
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         super().load_state(tensors, extra)
         self.lr_factor = extra.get("lr_factor", 1.0)
         self.advantage_scale.load_state(extra.get("advantage_scale", {"range": None}))
-        self.device_update.load_state(extra)

@@ -11,15 +11,23 @@ in `n_epochs` passes over shuffled minibatches. Differences from the authors' co
 - Rewards are scaled by normalize_reward instead of a constant.
 """
 
+from collections.abc import Hashable, Mapping
+from typing import Any
+
 import numpy as np
+import torch
+from torch import Tensor
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.pqn import PQNConfig
+from gymnasium_solver.algos.device_update import MEASURED_ROWS, DeviceUpdate
 from gymnasium_solver.algos.learner import Learner, hp_metrics
-from gymnasium_solver.algos.q_learning import QFit, build_q_network
+from gymnasium_solver.algos.q_learning import METRICS, QBatch, QFit, build_q_network
+from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy, legal
+from gymnasium_solver.tree import map_tree
 
 
 class PQN(Learner):
@@ -28,17 +36,23 @@ class PQN(Learner):
     config: PQNConfig
     net: QNetwork
     policy: QPolicy
+    device_update: "PQNDeviceUpdate"
 
     def build(self) -> None:
         self.net, self.policy = build_q_network(self, "epsilon_greedy")
         self.fit = QFit(self)
+        self.device_update = PQNDeviceUpdate(self, self.fit.descent)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
+    def update(
+        self, rollout: Rollout | DeviceRollout, env_steps: int, total_steps: int
+    ) -> dict[Any, Any]:
         """Update from one rollout and return the metrics."""
         hp = self.scheduled_values(env_steps, total_steps)
+        if isinstance(rollout, DeviceRollout):
+            return self.device_update(rollout, hp)
         with self.observing(rollout):
             target = self._targets(rollout)
             metrics = self.fit(rollout, target, self.config.n_epochs, hp["policy_lr"])
@@ -52,3 +66,42 @@ class PQN(Learner):
             self.rewards(rollout), legal(q[1:], mask).max(axis=2),
             rollout.terminated, rollout.truncated, rollout.valid, cfg.gamma, cfg.td_lambda,
         )  # fmt: skip
+
+
+class PQNDeviceUpdate(DeviceUpdate):
+    learner: PQN
+
+    def settings(self) -> Hashable:
+        cfg = self.learner.config
+        return cfg.gamma, cfg.td_lambda, cfg.n_epochs, cfg.batch_size
+
+    def learn(self, rollout: DeviceRollout, hp: Mapping[str, Any]) -> dict[str, Tensor]:
+        batch, found = self._batch(rollout), []
+        for _ in range(self.learner.config.n_epochs):
+            shuffled, parts = self.minibatches(batch, len(batch.target))
+            found.append(self.descent(shuffled, {}, hp["policy_lr"], parts))
+        outputs = torch.cat([steps.values for steps in found]).mean(0)
+        norm = torch.cat([steps.norms for steps in found]).mean()
+        told = dict(zip(found[0].names, outputs, strict=True)) | {"norm": norm}
+        return {METRICS[name]: value for name, value in told.items()}
+
+    @torch.no_grad()
+    def _batch(self, rollout: DeviceRollout) -> QBatch:
+        """With the Q(lambda) returns: GAE of the best values, and these values."""
+        cfg, net = self.learner.config, self.learner.net
+        obs = rollout.obs.flatten(0, 1)
+        value, next_value = (
+            net(part).amax(1).view(rollout.reward.shape)
+            for part in (obs, rollout.final_obs.flatten(0, 1))
+        )
+        ends = (rollout.terminated, rollout.truncated)
+        advantage = ops.gae_of_tensors(
+            self.rewards(rollout), value, next_value, *ends, cfg.gamma, cfg.td_lambda
+        )
+        self._newest = QBatch(obs, rollout.actions.flatten(), (advantage + value).flatten())
+        return self._newest
+
+    def details(self, hp: Mapping[str, float]) -> dict[str, float]:
+        stride = -(-len(self._newest.target) // MEASURED_ROWS)
+        rows: QBatch = map_tree(lambda column: column[::stride], self._newest)
+        return self.learner.fit.details(rows)

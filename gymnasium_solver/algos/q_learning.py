@@ -153,20 +153,22 @@ class QFit:
         parts: list[Part] = []
         for _ in range(n_epochs):
             parts += self.descent.minibatches(len(batch.target), size, learner.rng, n_rows)
-        details = self._details(batch, parts[0]) if learner.take_details() else {}
+        details = self._first_details(batch, parts[0]) if learner.take_details() else {}
         steps = self.descent(batch, {}, lr, parts)
         learner.n_updates += 1
         return steps.numbers(METRICS) | details
 
-    def _details(self, batch: QBatch, part: Part) -> dict[str, float]:
-        """Metrics that cost time, from the first minibatch."""
+    def _first_details(self, batch: QBatch, part: Part) -> dict[str, float]:
         index = slice(None) if part is None else self.learner.to_device(part)
-        first: QBatch = map_tree(lambda column: column[index], batch)
+        return self.details(map_tree(lambda column: column[index], batch))
+
+    def details(self, batch: QBatch) -> dict[str, float]:
+        """Metrics that cost time."""
         with torch.no_grad(), watch_units(self.net) as units:
-            q_loss(self.net, first)
+            q_loss(self.net, batch)
         return {
-            **self.descent.gradient_norms(first, {}),
-            "roll/return/mean": float(first.target.mean()),
-            "roll/return/std": float(first.target.std(correction=0)),
-            **units.metrics(first.obs),
+            **self.descent.gradient_norms(batch, {}),
+            "roll/return/mean": float(batch.target.mean()),
+            "roll/return/std": float(batch.target.std(correction=0)),
+            **units.metrics(batch.obs),
         }

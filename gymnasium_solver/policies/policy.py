@@ -14,7 +14,7 @@ noise. `is_first` marks the rows whose observation starts an episode; their carr
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,9 +228,20 @@ class Policy(ABC):
         """Whether it can `choose`, for rollouts that stay on a device."""
         return False
 
-    def choose(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def ready_noise(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor | None:
+        """Random numbers for rows of this shape, as `choose` takes them."""
+        return self.actions.ready_noise(shape, rng)
+
+    @property
+    def choice_numbers(self) -> Sequence[float]:
+        """Settings of `choose` that change in a run."""
+        return ()
+
+    def choose(
+        self, obs: Tensor, noise: Tensor, numbers: Sequence[Any] = ()
+    ) -> tuple[Tensor, Tensor]:
         """Actions [n, ...] and what they were chosen by [n, W], as tensors on the network's device,
-        from random numbers of `ActionKind.ready_noise`."""
+        from random numbers and the `choice_numbers`, which may be tensors."""
         raise NotImplementedError(f"{type(self).__name__} chooses in NumPy only")
 
     def chosen_log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
@@ -410,7 +421,9 @@ class ActorPolicy(Policy):
         has_noise = self.actions.ready_noise((1,), torch.Generator()) is not None
         return has_noise and self.noise is None and self.net.core is None
 
-    def choose(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def choose(
+        self, obs: Tensor, noise: Tensor, numbers: Sequence[Any] = ()
+    ) -> tuple[Tensor, Tensor]:
         outputs = self.net.actor(obs)
         return self.actions.from_ready(outputs, self.net.log_std, noise), outputs
 

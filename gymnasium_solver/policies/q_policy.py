@@ -1,8 +1,11 @@
 """Policies on Q-values: the best legal action, and four exploration strategies."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from gymnasium_solver.config.types import Exploration
 from gymnasium_solver.fast.forward import CompiledForward, Inference
@@ -85,6 +88,30 @@ class QPolicy(Policy):
     def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
         q, _ = self._values(obs, carry, is_first)
         return Outlook(q_values=q, value=legal(q, mask).max(axis=1))
+
+    # -- on a device
+
+    @property
+    def chooses_tensors(self) -> bool:
+        return self.exploration == "epsilon_greedy" and not self.has_memory
+
+    @property
+    def choice_numbers(self) -> Sequence[float]:
+        return (self.epsilon,)
+
+    def ready_noise(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+        return torch.rand((*shape, 2), generator=rng, device=rng.device)
+
+    def choose(
+        self, obs: Tensor, noise: Tensor, numbers: Sequence[Any] = ()
+    ) -> tuple[Tensor, Tensor]:
+        (epsilon,) = numbers
+        q = self.net.q_values(obs)
+        other = (noise[:, 1] * q.shape[1]).long()
+        return torch.where(noise[:, 0] < epsilon, other, q.argmax(1)), q
+
+    def chosen_log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        return torch.zeros(len(actions), device=actions.device)  # Q-learning reads none
 
     def _explore(self, q: np.ndarray, mask: Mask) -> np.ndarray:
         """Actions from the values of the legal actions."""

@@ -87,7 +87,8 @@ class DeviceCollector(EpisodeStats):
         self._open()
         assert self._recurring is not None
         self.timer.switch("env")
-        (found,) = self._recurring(n_rows, lambda _: [self._roll(n_rows)])
+        numbers = self.policy.choice_numbers
+        (found,) = self._recurring(n_rows, lambda given: [self._roll(n_rows, given)], numbers)
         self.timer.switch()
         self._found.append(found.clone())
         assert self._storage is not None
@@ -115,17 +116,17 @@ class DeviceCollector(EpisodeStats):
         return Recurring(self.device, [envs.generator], captures=envs.is_capturable)
 
     @torch.no_grad()
-    def _roll(self, n_rows: int) -> Tensor:
+    def _roll(self, n_rows: int, numbers: Sequence[Any]) -> Tensor:
         """Act and step `n_rows` times into the storage; returns what `metrics` reads."""
         envs, policy, n = self._envs, self.policy, self.env.n_envs
         assert envs is not None
         envs.begin()
-        noise = policy.actions.ready_noise((n_rows, n), envs.generator)
+        noise = policy.ready_noise((n_rows, n), envs.generator)
         assert noise is not None
         fresh, obs = envs.fresh(n_rows), envs.obs
         rows: list[tuple[Tensor, ...]] = []
         for t in range(n_rows):
-            actions, outputs = policy.choose(obs, noise[t])
+            actions, outputs = policy.choose(obs, noise[t], numbers)
             step = self._step(policy.actions.to_env_tensor(actions), fresh[t])
             rows.append((obs, actions, outputs, *step[1:]))
             obs = step.obs

@@ -108,7 +108,7 @@ ALGOS: dict[str, tuple[str, ...]] = {
         for case in CASES
         if case not in ("switches", "compiled normalised", *DEVICE, *DQN_ONLY, *PLANNED)
     ),
-    "pqn": (*DISCRETE, "gru", "memory in parts"),
+    "pqn": (*DISCRETE, "gru", "memory in parts", "device"),
     "sarsa": DISCRETE,
     "sac": (
         *("continuous", "normalised", "adamw", "plain torch", "discrete normalised", "parts"),

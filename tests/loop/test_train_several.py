@@ -162,12 +162,15 @@ def tasks() -> list[list[Any]]:
     """Name, kind, folder and words of each."""
     config = f"{WALK}:ppo"
     small = flags(batch_size=12)
+    shared = ("n_envs", "n_steps", "seed", "normalize_obs", "normalize_reward", "eval_freq_epochs")
+    of_pqn = [f"--{name.replace('_', '-')}={str(FIELDS[name]).lower()}" for name in shared]
     return [
         ["torch", "learn", "torch", "torch"],
         ["numpy", "learn", "numpy", "numpy"],
         ["whole", "train", "whole", config, *small, "--max-epochs", "4"],
         ["half", "train", "parts", config, *small, "--max-epochs", "2"],
         ["resumed", "train", "parts", "--resume", "@last", "--max-epochs", "4"],
+        ["pqn", "train", "pqn", f"{WALK}:pqn", *of_pqn, "--batch-size", "12", "--max-epochs", "3"],
         ["fails", "train", "fails", config, *small, "--max-epochs", "50", "--env-kwargs",
          "fails=true"],
     ]  # fmt: skip
@@ -237,6 +240,12 @@ def test_the_first_process_has_the_run_and_all_have_the_weights(outcome):
     assert last["train/cnt/total_episodes"] >= 6 * N_ENVS, "those of both processes"
     assert_same(*outcome.weights("whole"))
     assert (outcome.root / "whole.1.txt").read_text() == ""
+
+
+def test_pqn_learns_in_several_processes(outcome):
+    assert [codes["pqn"] for codes in outcome.codes] == [0, 0], outcome.text("pqn")
+    assert outcome.meta("pqn")["env_steps"] == 3 * N_ENVS * N_STEPS
+    assert_same(*outcome.weights("pqn"))
 
 
 def test_a_resumed_training_is_the_same(outcome):

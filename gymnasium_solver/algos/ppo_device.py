@@ -1,0 +1,105 @@
+"""PPO's update from a rollout on the learner's device (device_update.py)."""
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from gymnasium_solver import processes
+from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.device_update import MEASURED_ROWS, DeviceUpdate
+from gymnasium_solver.algos.policy_loss import MEASURED, Batch, evaluate_actions
+from gymnasium_solver.algos.units import watch_units
+from gymnasium_solver.data.device_rollout import DeviceRollout
+from gymnasium_solver.tree import map_tree
+
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.ppo import PPO
+
+
+class PPODeviceUpdate(DeviceUpdate):
+    learner: "PPO"
+    _measured_rows: Batch | None = None  # those of the newest update
+
+    def reasons(self) -> dict[str, bool]:
+        cfg = self.learner.config
+        return {
+            "sde": cfg.sde,
+            "target_kl": cfg.target_kl is not None,
+            "recompute_advantages": cfg.recompute_advantages,
+            "normalize_advantages: percentile": cfg.normalize_advantages == "percentile",
+            "normalize_values": cfg.normalize_values,
+            **super().reasons(),
+        }
+
+    def settings(self) -> Hashable:
+        cfg = self.learner.config
+        return cfg.gamma, cfg.gae_lambda, cfg.n_epochs, cfg.batch_size, cfg.normalize_advantages
+
+    def learn(self, rollout: DeviceRollout, hp: Mapping[str, Any]) -> dict[str, Tensor]:
+        learner = self.learner
+        c = {name: hp[name] for name in learner.numbers}
+        batch, norms = self._batch(rollout), list[Tensor]()
+        for _ in range(learner.config.n_epochs):
+            shuffled, parts = self.minibatches(batch, len(batch.returns))
+            if learner.config.normalize_advantages == "batch":
+                scaled = torch.cat([_standardized(shuffled.advantage[part]) for part in parts])
+                shuffled = shuffled._replace(advantage=scaled)
+            norms.append(self.descent(shuffled, c, hp["policy_lr"], parts).norms)
+        return self._measured(batch, c, hp, torch.cat(norms).mean())
+
+    @torch.no_grad()
+    def _batch(self, rollout: DeviceRollout) -> Batch:
+        learner, cfg = self.learner, self.learner.config
+        obs = rollout.obs.flatten(0, 1)
+        value, next_value = (
+            learner.net.value(part).view(rollout.reward.shape)
+            for part in (obs, rollout.final_obs.flatten(0, 1))
+        )
+        ends = (rollout.terminated, rollout.truncated)
+        advantage = ops.gae_of_tensors(
+            self.rewards(rollout), value, next_value, *ends, cfg.gamma, cfg.gae_lambda
+        ).flatten()
+        value = value.flatten()
+        returns = advantage + value
+        if cfg.normalize_advantages == "rollout":
+            advantage = _standardized(advantage)
+        elif cfg.normalize_advantages == "symlog":
+            advantage = advantage.sign() * advantage.abs().log1p()
+        actions, log_prob = rollout.actions.flatten(0, 1), rollout.log_prob.flatten()
+        return Batch(obs, actions, log_prob, advantage, returns, value)
+
+    @torch.no_grad()
+    def _measured(
+        self, batch: Batch, c: Mapping[str, Any], hp: Mapping[str, Any], norm: Tensor
+    ) -> dict[str, Tensor]:
+        """The metrics of the policy after the update, on evenly spaced rows."""
+        stride = -(-len(batch.returns) // MEASURED_ROWS)
+        some: Batch = map_tree(lambda column: column[::stride], batch)
+        self._measured_rows = some
+        numbers = [x if isinstance(x, Tensor) else torch.tensor(x) for x in c.values()]
+        found = dict(zip(MEASURED, self.learner.measured(some, numbers), strict=False))
+        variance = batch.returns.var(correction=0)
+        left = (batch.returns - batch.value).var(correction=0)
+        return found | {
+            "opt/grads/norm/all": norm,
+            "opt/loss/entropy": -found["opt/policy/entropy"],
+            "opt/loss/entropy_scaled": 0.0 - hp["ent_coef"] * found["opt/policy/entropy"],
+            "opt/loss/value_scaled": hp["vf_coef"] * found["opt/loss/value"],
+            "opt/value/explained_var": torch.where(variance == 0, torch.nan, 1 - left / variance),
+        }
+
+    def details(self, hp: Mapping[str, float]) -> dict[str, float]:
+        """Gradient norms by part of the network and hidden units, on the measured rows."""
+        learner, rows = self.learner, self._measured_rows
+        assert rows is not None
+        with torch.no_grad(), watch_units(learner.net) as units:
+            evaluate_actions(learner.net, learner.actions, rows)
+        numbers = {name: hp[name] for name in learner.numbers}
+        return {**self.descent.gradient_norms(rows, numbers), **units.metrics(rows.obs)}
+
+
+def _standardized(x: Tensor) -> Tensor:
+    _, mean, var = processes.moments(x)
+    return (x - mean) / (var.sqrt() + 1e-8)
