@@ -26,6 +26,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -441,6 +442,16 @@ def write_tasks(folder: Path, argvs: Sequence[Sequence[str]]) -> None:
     (folder / TASKS).write_text(json.dumps([list(argv) for argv in argvs], indent=1) + "\n")
 
 
+def _tasks(folder: Path) -> Any:
+    try:
+        return json.loads((folder / TASKS).read_text())
+    except FileNotFoundError:
+        sys.exit(
+            f"{folder} is not seen on {socket.gethostname()}: the runs must be on a disk that all "
+            "nodes see (--runs-dir, or $GSOLVE_RUNS)"
+        )
+
+
 def with_this_python(argv: list[str]) -> list[str]:
     """The argv with the Python of this machine: another one may have it in another place."""
     is_ours = argv[1:3] == ["-m", "gymnasium_solver"]
@@ -455,7 +466,7 @@ def main(words: Sequence[str]) -> int:
         if (refusal := claim(Path(rest[0]), int(rest[1]), argv)) is not None:
             return refusal
     elif how == "task":
-        argv = with_this_python(json.loads((Path(rest[0]) / TASKS).read_text())[int(rest[1])])
+        argv = with_this_python(_tasks(Path(rest[0]))[int(rest[1])])
     elif not die_with_parent():
         return 1
     try:

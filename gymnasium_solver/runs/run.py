@@ -37,7 +37,7 @@ from gymnasium_solver.runs.summary import Fields, check_evaluation, summary_of, 
 LAST_RUN = "@last"
 STATUSES = ("created", "running", "finished", "interrupted", "failed")
 # A backend puts these into the folder of a run before the run is created.
-JOB_FILES = ("job.json", "job.lock", "job.log")
+JOB_FILES = ("job.json", "job.lock", "job.log", "job.seen")
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 

@@ -117,6 +117,35 @@ def test_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.services
+def test_a_carried_run_is_stopped_and_resumed_elsewhere(cluster: Any, tmp_path: Path) -> None:
+    """Without a disk that the nodes share: the folder comes back, and goes to the next worker."""
+    from gymnasium_solver.backends.ray_tasks import RayBackend
+
+    config = tmp_path / "tiny.yaml"
+    config.write_text(CONFIG.replace("40_000", "400_000"))
+    words = (str(config), "--seed", "1")
+    pool = Pool(1, backend=RayBackend(carries=True))
+    task = pool.add(Task(tmp_path / "a", words))
+    deadline = time.monotonic() + 180
+    while _env_steps(task.folder) < 3000:
+        assert time.monotonic() < deadline
+        pool.step()
+        time.sleep(0.2)
+    pool.stop_all()
+    assert task.state == STOPPED
+    assert Run(task.folder).meta()["status"] == "interrupted"
+    assert (task.folder / "checkpoints" / "last" / "done").is_file()
+    pool = Pool(1, backend=RayBackend(carries=True))
+    again = pool.add(Task(tmp_path / "a", words))
+    pool.run()
+    assert again.state == FINISHED, again.reason
+    alone = tmp_path / "alone"
+    argv = gsolve("train", *words, "--run-dir", str(alone), "-q")
+    subprocess.run(argv, check=True, capture_output=True, timeout=300)
+    assert weights(again.folder) == weights(alone)
+
+
+@pytest.mark.services
 def test_a_task_is_stopped_and_saves(cluster: Any, tmp_path: Path) -> None:
     from gymnasium_solver.backends.ray_tasks import RayBackend
 
