@@ -70,6 +70,10 @@ class ReplayLearner(Learner):
     memory: Memory | None = None
     device_replay: DeviceReplay | None = None
     update_credit = 0.0
+    is_stopping: Callable[[], bool] = staticmethod(lambda: False)
+    """Whether a long burst of updates is to end now; set by the training loop."""
+    owed_updates = 0
+    """Updates that a burst has left undone for that. `pay_updates` makes up for them."""
     noise_generator: torch.Generator | None = None
     """Draws the noise of losses on a GPU; on the CPU `rng` draws it."""
 
@@ -262,11 +266,19 @@ class ReplayLearner(Learner):
             with self.timer.detail("target network"):
                 for optimizer in self.optimizers.values():
                     optimizer.copy_to_targets()
+        return self._learn(n_updates, n_before, hp)
+
+    def pay_updates(self, n_updates: int, env_steps: int, total_steps: int) -> dict[Any, Any]:
+        """Do the rest of a burst that was cut short; the clock is that of its rollout."""
+        self.owed_updates = 0
+        return self._learn(n_updates, 0, self.scheduled_values(env_steps, total_steps))
+
+    def _learn(self, n_updates: int, n_before: int, hp: dict[str, float]) -> dict[Any, Any]:
         details: dict[str, float] = {}
         samples = self._with_details(self.samples(n_updates, hp), details)
         metrics = self.program(samples, hp) | details | hp_metrics(hp)
         every = self.config.reset_every
-        if every is not None:
+        if every is not None and not self.owed_updates:
             if self.n_updates // every > n_before // every:
                 self.reset_networks()
             metrics["opt/resets"] = self.n_updates // every

@@ -16,7 +16,7 @@ Differences from the authors' code (nicklashansen/tdmpc2), for single tasks:
 - `gamma` is given by the config; theirs follows from the length of episodes (docs/tdmpc2.md).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 import torch
@@ -35,7 +35,7 @@ from gymnasium_solver.algos.tdmpc2_losses import (
     policy_loss,
 )
 from gymnasium_solver.config.schedule import at_start
-from gymnasium_solver.data.memory import SequenceSample
+from gymnasium_solver.data.memory import Memory, SequenceSample
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import SequenceBatch, sequence_batch
 from gymnasium_solver.errors import ConfigError
@@ -47,6 +47,7 @@ from gymnasium_solver.spaces.action_dists import require_bounded_box
 from gymnasium_solver.tree import map_tree
 
 POLICY_ADAM_EPS = 1e-5
+WORTH_STOPPING = 8  # updates that are left: a few more are made in less than a second
 MODEL_METRICS = {
     "consistency": "opt/loss/consistency",
     "reward": "opt/loss/reward",
@@ -155,8 +156,17 @@ class TDMPC2(ReplayLearner):
         if n_updates == 0:
             return ()
         assert self.memory is not None
-        memory, n, length = self.memory, self.config.batch_size, self.config.plan_horizon
-        return (memory.sequences(n, length) for _ in range(n_updates))
+        return self._one_by_one(self.memory, n_updates)
+
+    def _one_by_one(self, memory: Memory, n_updates: int) -> Iterator[AnySample]:
+        """A sample per update. The burst after the random steps takes minutes on a CPU: it ends
+        early if the run is asked to stop."""
+        n, length = self.config.batch_size, self.config.plan_horizon
+        for left in range(n_updates, 0, -1):
+            if left >= WORTH_STOPPING and self.is_stopping():
+                self.owed_updates = left
+                return
+            yield memory.sequences(n, length)
 
     def columns(self, sample: AnySample) -> SequenceBatch:
         """Discounts are 1, or 0 for a step that terminated: gamma is a number of the loss."""

@@ -8,7 +8,8 @@
 Callbacks of an observer come between epochs, which are minutes apart in a slow environment. The
 loop, the collector and evaluations store plain numbers here as they go, which a display may read at
 any time. Only the pause and the stop signal are read by them, and neither changes what is learnt.
-Ctrl-C and SIGTERM request a stop after the current epoch; a second signal stops immediately.
+Ctrl-C and SIGTERM request a stop after the current epoch, or in a long burst of updates; a second
+signal stops immediately.
 """
 
 import signal

@@ -249,7 +249,7 @@ def load_progress(state: Mapping[str, Any], env_steps: int, path: Path) -> Progr
     fields = state.get("progress")
     if isinstance(fields, dict):  # older checkpoints do not have all of it
         new = ("pending_eval", "interventions", "curriculum", "greedy", "best_greedy")
-        newest = ("is_best_compared", "comparison_gap", "evals_to_comparison")
+        newest = ("is_best_compared", "comparison_gap", "evals_to_comparison", "cut")
         fields = {name: getattr(Progress(), name) for name in (*new, *newest)} | fields
     _check_like(asdict(Progress()), fields, "progress", path)
     assert isinstance(fields, dict)

@@ -220,6 +220,8 @@ class RolloutDetails:
             self._obs[name].append(_flat(part)[rows])
 
     def metrics(self) -> dict[str, float]:
+        if not self._rewards:  # the epoch was taken up after its last rollout
+            return {}
         rewards, actions = np.concatenate(self._rewards), np.concatenate(self._actions)
         if len(rewards) == 0:
             return {}

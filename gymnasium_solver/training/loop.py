@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any
 
 from gymnasium_solver import processes
+from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.config.code import code_named
 from gymnasium_solver.config.load import config_dict, dump_config
 from gymnasium_solver.config.schema import Config
@@ -30,7 +31,7 @@ from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.errors import DivergedError, EnvError, RunError
 from gymnasium_solver.fast.stacked import Gradients, Inferences
 from gymnasium_solver.fast.stacked_descent import Descents
-from gymnasium_solver.lanes import Lane, Lanes, Program, Work
+from gymnasium_solver.lanes import Lane, Lanes, Program, Work, current_lane
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import (
     LAST,
@@ -275,9 +276,14 @@ def _loop(trainer: Trainer) -> str:
         start = trainer.clocks()
         p.epoch += 1
         activity.begin_epoch(p.epoch)
+        began = start.env_steps if p.cut is None else p.cut["began"]
         with processes.epoch():
             metrics = collect_and_learn(trainer)
-        found = judge_epoch(trainer, start.env_steps)
+        if p.cut is not None:
+            p.cut["began"] = began
+            p.wall_s = activity.clock_s() - began_s
+            return _leave_epoch(trainer)
+        found = judge_epoch(trainer, began)
         p.wall_s = activity.clock_s() - began_s
         _log_epoch(trainer, start, metrics, found)
         if trainer.stages is not None:
@@ -322,6 +328,17 @@ def _asked_to_stop(trainer: Trainer, over: str | None) -> str | None:
     return over
 
 
+def _leave_epoch(trainer: Trainer) -> str:
+    """Save in the middle of an epoch; a resume takes it up there."""
+    trainer.progress.epoch -= 1
+    reason = _asked_to_stop(trainer, None)
+    assert reason is not None
+    with trainer.timer.section("checkpoint"):
+        trainer.save("last")
+    trainer.operators.end_epoch(trainer.run.path)
+    return reason
+
+
 def _save_if_due(trainer: Trainer, found: Judged, stop_reason: str | None) -> None:
     p, is_asked = trainer.progress, trainer.control.take("checkpoint")
     if found.is_submitted:
@@ -348,8 +365,13 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
         details = RolloutDetails(space, agent.policy.actions, n_rollouts)
     if agent.has_replay:  # collecting and learning take turns within milliseconds
         trainer.activity.begin("training")
+    if isinstance(agent, ReplayLearner):
+        agent.is_stopping = lambda: _may_leave_epoch(trainer)
     try:
-        while rows_left > 0 and not trainer.plan.steps_spent(p):
+        if p.cut is not None:
+            rows_left = p.cut["rows"]
+            means.add(_pay(trainer, p.cut["updates"], p.cut["env_steps"]))
+        while rows_left > 0 and p.cut is None and not trainer.plan.steps_spent(p):
             n_rows = min(rows_left, trainer.config.rollout_rows)
             rows_left -= n_rows
             # Schedules use the same clock for the rollout and its update; otherwise the last
@@ -364,6 +386,8 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
                 trainer.activity.begin("learning")
             with trainer.timer.section("update"):
                 means.add({**agent.update(rollout, *clock), **agent.side_metrics(rollout)})
+            if isinstance(agent, ReplayLearner) and agent.owed_updates:
+                p.cut = {"updates": agent.owed_updates, "env_steps": clock[0], "rows": rows_left}
         metrics = means.values() | ({} if details is None else details.metrics())
         metrics["cnt/total_updates"] = agent.n_updates
         metrics |= trainer.collector.metrics()
@@ -377,6 +401,28 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
         raise
     _report_update_mode(trainer)
     _report_device(trainer)
+    return metrics
+
+
+def _may_leave_epoch(trainer: Trainer) -> bool:
+    """Whether a burst of updates is to end now. Stages and trainings side by side go on to the end
+    of the epoch."""
+    is_asked = trainer.activity.stop_signal is not None
+    return is_asked and trainer.stages is None and current_lane() is None
+
+
+def _pay(trainer: Trainer, n_updates: int, env_steps: int) -> dict[str, float]:
+    """The updates that the last stop left undone."""
+    p, agent, clock = trainer.progress, trainer.agent, (env_steps, trainer.plan.total_steps)
+    assert isinstance(agent, ReplayLearner)
+    agent.set_clock(*clock)
+    with trainer.timer.section("update"):
+        metrics = agent.pay_updates(n_updates, *clock)
+    if agent.owed_updates:
+        assert p.cut is not None
+        p.cut["updates"] = agent.owed_updates
+    else:
+        p.cut = None
     return metrics
 
 

@@ -52,6 +52,9 @@ class Progress:
     """State of the rules by name (training/live.py)."""
     curriculum: dict[str, Any] = field(default_factory=dict)
     """The stage, since when, its score and arguments (training/curriculum.py)."""
+    cut: dict[str, int] | None = None
+    """Of an epoch that was left in a burst of updates: the updates and rows that are to come, and
+    the clocks at the start of the epoch and of the rollout that is learnt from."""
 
     def note_score(self, result: EvalResult) -> bool:
         """Record an evaluation; return whether it is the best so far. Ties go to the later one."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gymnasium_solver.algos.tdmpc2 import TDMPC2
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.runs.checkpoint import load_checkpoint
@@ -336,6 +337,40 @@ def test_a_signal_ends_the_epoch_and_saves(
     assert weight_hash(run) == weight_hash(whole)
     assert learning_rows(run) == learning_rows(whole)
     assert run.meta()["stop_reason"] == "max_epochs"
+
+
+def test_a_signal_ends_a_burst_of_updates_and_a_resume_makes_up_for_it(
+    train: Call,
+    resume: Call,
+    weight_hash: Call,
+    learning_rows: Call,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fields = {**SHORT, **SLOPE, "max_epochs": 2, "pretrain_updates": 24, "learning_starts": 10}
+    whole = train("tdmpc2", "Pendulum-v1", **fields)
+    step, made = TDMPC2.step, []
+
+    def signalled(self: Any, *given: Any) -> Any:
+        made.append(1)
+        if len(made) in (5, 9):  # the second time in the rest of the burst
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, *given)
+
+    monkeypatch.setattr(TDMPC2, "step", signalled)
+    run = train("tdmpc2", "Pendulum-v1", **fields)
+    assert len(made) == 5
+    meta = run.meta()
+    assert (meta["status"], meta["stop_detail"]) == ("interrupted", "SIGTERM")
+    saved = load_checkpoint(run.path / "checkpoints" / "last").state["progress"]
+    assert saved["cut"]["rows"] > 0
+    resume(run.id)
+    assert len(made) == 9
+    resume(run.id)
+    assert run.meta()["stop_reason"] == "max_epochs"
+    assert weight_hash(run) == weight_hash(whole)
+    assert [r["train/cnt/total_env_steps"] for r in learning_rows(run)] == [
+        r["train/cnt/total_env_steps"] for r in learning_rows(whole)
+    ]
 
 
 def test_a_second_signal_stops_at_once(train: Call) -> None:
