@@ -31,15 +31,27 @@ ON_BOX = 100.0  # how many times more steps PPO must afford than SAC to come fir
 GAMMAS = 0.95, 0.995
 SPARSE_GAMMA = 0.99
 STACKED = 4
-GRU = {"recurrent": "gru", "recurrent_dim": 64}
-COUNTED = {"kind": "count", "coef": 0.1}
-CURIOUS = {"kind": "rnd", "coef": 0.1}
+RARE = {"gae_lambda": 0.98}  # a rare reward must reach the steps long before it
+ADDED: dict[str, dict[str, Any]] = {
+    "gru": {"recurrent": "gru", "recurrent_dim": 64},
+    "stack": {"frame_stack": STACKED},
+    "count": {"intrinsic": {"kind": "count", "coef": 0.3}, **RARE},
+    "rnd": {"intrinsic": {"kind": "rnd", "coef": 0.1}, **RARE},
+}
+"""What can be added to a preset."""
 BONUS_SHARE = 0.5  # of the steps, in which a bonus falls to 0: it is not what is wanted in the end
 ON_POLICY = ("ppo", "a2c", "pqn")
 STEPS = {"on": 300_000, "off": 100_000}  # of a training whose budget is not given
 BOX_STEPS, IMAGE_STEPS = 30_000, 1_000_000  # of SAC and TD3, which update at every step; of images
 EVALUATIONS = 20
 EPSILON_SHARES = {"dqn": 0.03, "pqn": 0.5}  # of the steps, in which epsilon falls
+ROUGH_US = {
+    "dqn": 2_500.0, "sac_batch_norm": 14_000.0, "sac_sphere": 40_000.0, "sac_flash": 2_000.0,
+    "sac_goals": 10_000.0, "td3_goals": 10_000.0,
+}  # fmt: skip
+"""Microseconds of acting and updates per env step, as seen on one CPU core (sac_flash: a GPU)."""
+ON_POLICY_US, IMAGE_US = 60.0, 2_000.0
+PATIENCE_MINUTES = 30.0  # of updates by a replay preset, where the budget is no time
 LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
 FEWEST_UPDATES, FEWEST_STEPS = 64, 16  # of PPO: a short budget has short rollouts
 EVAL_STEPS, EVAL_EPISODES = 10_000, 100  # of an evaluation where episodes are short
@@ -70,8 +82,8 @@ class Choice:
 def choose(
     probe: Probe, affordable: Mapping[str, float] | None = None, has_gpu: bool = False
 ) -> Choice:
-    """`affordable`: env steps that an on-policy and an off-policy preset can make in the budget;
-    without it both make the same."""
+    """`affordable`: env steps that an on-policy and an off-policy preset can make in the budget,
+    with an update of the latter per step; without it both make the same."""
     reasons: list[str] = []
     first, contrast = _families(probe, affordable or {}, has_gpu, reasons)
     changes = _measured(probe, reasons)
@@ -99,7 +111,8 @@ def chosen_for(env_id: str, given: Mapping[str, Any]) -> Choice:
     able = [c for c in (found.first, found.contrast, families(measured)["on"]) if _knows(c, given)]
     first = able[0] if able else found.first
     fields = first.fields | {"max_env_steps": _steps(first, measured)}
-    fields |= by_length(fields, int(given.get("max_env_steps") or fields["max_env_steps"]))
+    steps = int(given.get("max_env_steps") or fields["max_env_steps"])
+    fields |= by_length(fields, steps) | fewer_updates(first, steps)
     reasons = list(found.reasons)
     if first is not found.first:
         other = config_class(found.first.fields["algo_id"]).model_fields
@@ -129,6 +142,24 @@ def by_length(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
     if kind_of(fields) == "on" and isinstance(lr, int | float):
         found["policy_lr"] = {"start": lr, "end": LAST_LR * lr, "to": steps}
     return found
+
+
+def rough_us(candidate: Candidate, p: Probe) -> float:
+    """Microseconds per env step of training a candidate, by what such presets take."""
+    is_on = kind_of(candidate.fields) == "on"
+    cost_us = ON_POLICY_US if is_on else ROUGH_US[candidate.name.split("+")[0]]
+    cost_us += (p.many_step_us if is_on else p.step_us) or 0.0
+    return cost_us + (IMAGE_US if p.sees == "image" else 0.0)
+
+
+def fewer_updates(candidate: Candidate, steps: int) -> dict[str, Any]:
+    """With a replay preset, many steps would take days: then fewer updates per step."""
+    if kind_of(candidate.fields) == "on":
+        return {}
+    share = 60e6 * PATIENCE_MINUTES / (ROUGH_US[candidate.name.split("+")[0]] * steps)
+    own = config_class(candidate.fields["algo_id"]).model_fields["updates_per_step"].default
+    usual = float(candidate.fields.get("updates_per_step") or own)
+    return {} if share >= 1 else {"updates_per_step": float(f"{share * usual:.2g}")}
 
 
 def kind_of(fields: Mapping[str, Any]) -> str:
@@ -168,7 +199,7 @@ def _measured_once(env_id: str, given: Mapping[str, Any]) -> Probe:
 # -- the table -----------------------------------------------------------------------------------
 
 Parts = tuple[str, ...]
-"""A preset and what is added to it: gru, stack, count, rnd."""
+"""A preset and names of what is added to it."""
 
 
 def _families(
@@ -176,7 +207,7 @@ def _families(
 ) -> tuple[Parts, Parts]:
     """The first choice and its contrast."""
     ratio = affordable.get("on", 1.0) / max(affordable.get("off", 1.0), 1e-9)
-    asked = f"on-policy affords {ratio:.0f} times the steps" if affordable else "equal steps"
+    asked = f"PPO affords {ratio:.3g} times the steps of SAC" if ratio > 1 else "equal steps"
     is_hidden = p.hidden is not None and p.hidden > HIDDEN
     say = reasons.append
     ppo = ppo_for(p)
@@ -285,12 +316,7 @@ def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
     preset, *added = parts
     fields = {**presets()[preset], **changes}
     for part in added:
-        if part == "gru":
-            fields |= GRU
-        elif part == "stack":
-            fields["frame_stack"] = STACKED
-        else:
-            fields["intrinsic"] = dict(COUNTED if part == "count" else CURIOUS)
+        fields |= ADDED[part]
     if p.sees != "vector" and fields.get("normalize_obs") == "rolling":
         fields["normalize_obs"] = "auto"
     return Candidate("+".join(parts), fields)

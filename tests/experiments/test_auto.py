@@ -22,7 +22,9 @@ from gymnasium_solver.experiments.auto import solve as solving
 from gymnasium_solver.experiments.auto.budget import (
     Budget,
     affordable_steps,
+    run_config,
     stop_fields,
+    time_text,
     why_no_race,
 )
 from gymnasium_solver.experiments.auto.checks import REMEDIES, outlook, remedy
@@ -208,7 +210,7 @@ def chosen(p: Probe) -> Candidate:
     ("p", "alerts", "name", "changes"),
     [
         (CHOICES, ["constant_return"], "ppo_discrete+count",
-         {"intrinsic": {"kind": "count", "coef": 0.1}}),
+         {"intrinsic": {"kind": "count", "coef": 0.3}, "gae_lambda": 0.98}),
         (CHOICES, ["q_diverging"], "ppo_discrete+low_lr", {"policy_lr": pytest.approx(7e-4 / 3)}),
         (CHOICES, ["memory_needed"], "ppo_discrete+gru", {"recurrent": "gru", "gamma": 0.975}),
         (CHOICES, ["short_horizon"], "ppo_discrete+far", {"gamma": 0.995}),
@@ -324,8 +326,23 @@ def test_what_minutes_afford_counts_steps_of_many_environments_for_on_policy() -
     slow = dataclasses.replace(DENSE, step_us=1000.0, many_step_us=40.0)
     found = affordable_steps(slow, {}, Budget(minutes=2.0))
     assert found["on"] == pytest.approx(120e6 / 100.0)
-    assert found["off"] == pytest.approx(120e6 / 81_000.0)
-    assert affordable_steps(slow, {}, Budget(env_steps=1000)) == {}
+    assert found["off"] == pytest.approx(120e6 / 15_000.0)
+
+
+def test_many_steps_without_a_limit_of_time_have_fewer_updates() -> None:
+    """A step of SAC costs 14 ms on a CPU: a million of them would take four hours."""
+    few, many, most = (Budget(env_steps=n) for n in (50_000, 1_000_000, 100_000_000))
+    assert affordable_steps(DENSE, {}, few) == {"on": 50_000, "off": 50_000}
+    assert affordable_steps(DENSE, {}, many)["off"] == pytest.approx(1.8e9 / 14_050.0)
+    assert choose(DENSE, affordable_steps(DENSE, {}, most)).first.name == "ppo_box"
+    first = choose(DENSE, affordable_steps(DENSE, {}, many)).first
+    given = {"env_id": "Pendulum-v1"}
+    rates = [
+        run_config(first, given, b, 1.0, b.env_steps or 0).updates_per_step for b in (few, many)
+    ]
+    assert rates == [1.0, 0.13]
+    assert time_text(first, DENSE, few, 50_000).startswith("about 12 min of training by sac_batch")
+    assert "0.13 updates per step" in time_text(first, DENSE, many, 1_000_000)
 
 
 @pytest.mark.parametrize(("budget", "has_race"), [

@@ -5,6 +5,7 @@ run_config(candidate, given, budget, share=0.045, steps=200_000)
 """
 
 import json
+import math
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -18,7 +19,16 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.probe import Probe
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.experiment import slug
-from gymnasium_solver.training.choose import Candidate, by_length, families, has_gpu, kind_of
+from gymnasium_solver.training.choose import (
+    PATIENCE_MINUTES,
+    Candidate,
+    by_length,
+    families,
+    fewer_updates,
+    has_gpu,
+    kind_of,
+    rough_us,
+)
 from gymnasium_solver.training.prepare import build_config
 
 RACE = 0.09  # of the budget, for each preset
@@ -28,9 +38,6 @@ TEST = 0.05  # of a budget in minutes, for the test at the end
 FEWEST_RACE_S = 20.0  # of a preset's share of a race: processes take seconds to start
 PACED_MINUTES = 5.0  # from here on the pace of replay presets is measured; starting takes long
 PACE_S = 4.0  # of training such a preset, to know what it can afford
-ROUGH_US = {"ppo": 60.0, "pqn": 60.0, "dqn": 2_500.0, "sac": 80_000.0, "td3": 20_000.0}
-"""Microseconds of acting and updates per env step, as seen on one CPU core with small networks."""
-IMAGE_US = 2_000.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,8 @@ def run_config(
         fields["max_minutes"] = round(share * SEEDS * budget.minutes, 3) if share < 1 else (
             round((1.0 - TEST) * budget.minutes, 3)
         )  # fmt: skip
+    else:
+        fields |= fewer_updates(candidate, steps)
     at_length = by_length(fields, steps) | stop_fields(candidate, budget)
     if share == 1:
         return build_config({**fields, **at_length, **given})
@@ -85,24 +94,22 @@ def stop_fields(candidate: Candidate, budget: Budget) -> dict[str, Any]:
 
 
 def affordable_steps(measured: Probe, given: Mapping[str, Any], budget: Budget) -> dict[str, float]:
-    """Env steps that an on-policy and an off-policy preset make in a budget of minutes."""
-    if budget.minutes is None:
-        return {}
+    """Env steps that an on-policy and an off-policy preset make in the budget, with an update of
+    the latter per step."""
+    minutes = budget.minutes or PATIENCE_MINUTES
+    most = math.inf if budget.env_steps is None else float(budget.env_steps)
     found: dict[str, float] = {}
-    seconds = min(PACE_S, 0.01 * 60.0 * budget.minutes)
     for kind, candidate in families(measured, has_gpu(given)).items():
-        if kind == "on" or budget.minutes < PACED_MINUTES:  # an update of PPO costs little
-            step_us = measured.many_step_us if kind == "on" else measured.step_us
-            cost_us = ROUGH_US[candidate.fields["algo_id"]] + (step_us or 0.0)
-            cost_us += IMAGE_US if measured.sees == "image" else 0.0
-            found[kind] = 60e6 * budget.minutes / cost_us
+        if kind == "on" or (budget.minutes or 0.0) < PACED_MINUTES:  # an update of PPO costs little
+            found[kind] = min(most, 60e6 * minutes / rough_us(candidate, measured))
             continue
         # Short epochs: time is looked at after each, and an update may take a second.
         fields = {**candidate.fields, **given, "n_steps": 8, "max_env_steps": 10**9}
+        seconds = min(PACE_S, 0.01 * 60.0 * minutes)
         fields |= {"max_minutes": seconds / 60.0, "eval_freq_epochs": None, "test_episodes": 1}
         fields["learning_starts"] = fields["batch_size"]
         pace = _pace(build_config(fields))
-        found[kind] = 60.0 * budget.minutes * (pace or 1e6 / (measured.step_us or 1e3))
+        found[kind] = 60.0 * minutes * (pace or 1e6 / (measured.step_us or 1e3))
     return found
 
 
@@ -132,6 +139,22 @@ def _rows(run: Path) -> list[dict[str, Any]]:
 
 def affords(candidate: Candidate, affordable: Mapping[str, float]) -> int:
     return int(affordable[kind_of(candidate.fields)])
+
+
+def time_text(first: Candidate, p: Probe, budget: Budget, steps: int) -> str:
+    """How long the first preset takes, or how far it comes."""
+    if budget.minutes is not None:
+        return f"{budget} are about {round_number(steps)} env steps of {first.name} here"
+    fewer = fewer_updates(first, steps)
+    minutes = PATIENCE_MINUTES if fewer else steps * rough_us(first, p) / 60e6
+    text = f"about {max(1, round(minutes))} min of training by {first.name} on a free CPU core"
+    if not fewer:
+        return text
+    return f"{text}, with {fewer['updates_per_step']:g} updates per step (--budget 2h for more)"
+
+
+def round_number(steps: float) -> str:
+    return f"{int(float(f'{steps:.2g}')):,}"
 
 
 def why_no_race(measured: Probe, steps: int, budget: Budget) -> str | None:

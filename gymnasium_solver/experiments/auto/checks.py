@@ -15,7 +15,7 @@ import numpy as np
 
 from gymnasium_solver.envs.probe import Probe
 from gymnasium_solver.registry import config_class
-from gymnasium_solver.training.choose import COUNTED, CURIOUS, Candidate, candidate, ppo_for
+from gymnasium_solver.training.choose import ADDED, Candidate, candidate, ppo_for
 
 MORE_ENTROPY, LEAST_ENTROPY = 3.0, 0.003
 LOWER_LR = 3.0
@@ -43,9 +43,9 @@ def remedy(alerts: Iterable[str], now: Candidate, p: Probe) -> tuple[Candidate, 
 def _explores(now: Candidate, p: Probe) -> Candidate | None:
     """Nothing is ever met: counts of states, or noise that lasts."""
     if p.moves != "box":
-        bonus, name = (CURIOUS, "rnd") if p.sees == "image" else (COUNTED, "count")
-        if _has(now, "intrinsic"):
-            return _with(now, name, intrinsic=dict(bonus))
+        name = "rnd" if p.sees == "image" else "count"
+        if now.fields["algo_id"] == "ppo":
+            return _with(now, name, **ADDED[name])
         return _preset(now, p, ppo_for(p), name)
     if now.fields["algo_id"] == "sac":
         return _preset(now, p, "sac_sphere")

@@ -43,6 +43,7 @@ from gymnasium_solver.experiments.auto.budget import (
     affords,
     run_config,
     stop_fields,
+    time_text,
     why_no_race,
 )
 from gymnasium_solver.experiments.auto.checks import outlook, remedy
@@ -121,6 +122,7 @@ def create(
     lines += [("problem", text) for text in measured.problems]
     if no_race:
         lines.append(("choice", f"{no_race}: {choice.first.name} trains"))
+    lines.append(("time", time_text(choice.first, measured, budget, steps)))
     state = {
         "env_id": env_id,
         "budget": {"env_steps": budget.env_steps, "minutes": budget.minutes},
