@@ -48,7 +48,7 @@ ALGORITHMS = ("ppo", "a2c", "reinforce", "dqn")
 IMPORTS = (
     "gymnasium_solver.training.loop",
     "gymnasium_solver.cli.train",
-    "gymnasium_solver.envs.engines.c.cartpole",
+    "gymnasium_solver.envs.engines.c.classics",
     "gymnasium_solver.envs.engines.gymnasium",
     *(f"gymnasium_solver.algos.{name}" for name in ALGORITHMS),
 )

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.envs.engines.c import engine
+from gymnasium_solver.envs.engines.c.classics import CLASSICS as classics
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import EnvError, MissingError, UnknownEnvError
@@ -127,13 +128,20 @@ def test_threads_change_nothing() -> None:
 
 
 def test_a_headers_change_is_seen(tmp_path: Path) -> None:
-    """Other files that it includes count for the cache."""
+    """Other files that it includes, also in a file that it includes, count for the cache and for a
+    resume."""
     text = SMALL.replace("#define OBS", '#include "level.h"\n#define OBS', 1)
+    (tmp_path / "level.h").write_text('#pragma once\n  # include "pays.h"\n')
+    saved = []
     for pays in (2, 3):
-        (tmp_path / "level.h").write_text(f"#define PAYS {pays}\n")
-        env = made(text.replace("*reward = action", "*reward = PAYS"), tmp_path)
+        (tmp_path / "pays.h").write_text(f"#define PAYS {pays}\n")
+        env = JournaledEnv(made(text.replace("*reward = action", "*reward = PAYS"), tmp_path))
         env.reset(0)
         assert env.step(np.zeros(2, np.int64)).reward[0] == pays
+        saved.append(env.state())
+    env.restore(saved[1])
+    with pytest.raises(EnvError, match="or a file that it includes has changed"):
+        env.restore(saved[0])
 
 
 def test_a_changed_file_is_not_resumed(folder: Path) -> None:
@@ -201,6 +209,14 @@ CLASSICS = {
 }
 
 
+def state_of(name: str, env: Any) -> list[np.ndarray]:
+    """The numbers of the state of all copies, in place."""
+    own = env._copies.state.view(next(c.state for c in classics.values() if c.name == name))
+    if own.dtype.names:
+        return [own["position"][:, 0], own["velocity"][:, 0]]
+    return list(own.T)
+
+
 @pytest.mark.parametrize("name", CLASSICS)
 def test_the_classics_are_gymnasiums(name: str) -> None:
     """From equal states, equal steps. Gymnasium's sine is NumPy's, which may differ from that of
@@ -215,13 +231,13 @@ def test_the_classics_are_gymnasiums(name: str) -> None:
     env.action_space.seed(0)
     theirs.reset(seed=0)
     env.reset(0)
-    kind, equal = np.float32 if name == "mountain_car_continuous" else np.float64, []
+    own, equal = state_of(name, env), []
     for t in range(60):
-        before = env._copies.state.view(kind).copy()
         if name.startswith("mountain") and t == 30:  # near the goal
-            before[:, 0] = np.linspace(0.3, 0.45, 8)
-            before[:, 1] = 0.06
-            env._copies.state.view(kind)[...] = before
+            own[0][:], own[1][:] = np.linspace(0.3, 0.45, 8, dtype=np.float32), 0.06
+        before = np.stack(own, axis=1)
+        if name == "mountain_car_continuous" and t:
+            before = before.astype(np.float32)
         actions = np.stack([env.action_space.sample() for _ in range(8)])
         step = env.step(actions)
         for i in np.flatnonzero(~step.is_reset):
@@ -313,7 +329,7 @@ int main(void) {
     double low[64], high[64];
     for (int i = 0; i < 64; i++) low[i] = gsolve_low[0], high[i] = gsolve_high[0];
     gsolve_envs e = {copies, MAX_STEPS, size, 1, 0, state, rng, length, done, low, high, 0, 0,
-                     0, actions, obs, reward, terminated, truncated, legal};
+                     0, 0, actions, obs, reward, terminated, truncated, legal};
     const uint64_t seeds[copies] = {1, 2, 3, 4, 5};
     Rng random = {7};
     gsolve_reset(&e, seeds);

@@ -98,7 +98,14 @@ def test_a_training_is_the_same(
 
 @pytest.mark.parametrize(
     "target",
-    ["CartPole-v1:a2c", "CartPole-v1:reinforce", "c:cartpole:ppo", "c:pendulum:ppo", "c:2048:ppo"],
+    [
+        "CartPole-v1:a2c",
+        "CartPole-v1:reinforce",
+        "Pendulum-v1:ppo",
+        "c:cartpole:ppo",
+        "c:pendulum:ppo",
+        "c:2048:ppo",
+    ],
 )
 def test_so_it_is_with_other_algorithms(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_in_c: list[int], target: str

@@ -18,7 +18,11 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
-from gymnasium_solver.envs.engines.c.cartpole import CompiledBatch, compiled_batch
+from gymnasium_solver.envs.engines.c.classics import (
+    CompiledSingles,
+    CompiledVector,
+    compiled_vector,
+)
 from gymnasium_solver.envs.engines.single_envs import (
     VALUES,
     DirectEnvs,
@@ -102,7 +106,7 @@ class GymnasiumEngine(Engine):
         self._is_fresh = mode == "sync" and view is None and is_array(self._read.space)
         self._is_batch = mode == "vector"
         self._render_mode = render_mode
-        self._compiled: CompiledBatch | None = None
+        self._compiled: CompiledVector | None = None
         self._may_compile = mode == "vector"
         if mode == "vector" and hasattr(self._vec, "action_space"):
             # CartPole's class checks its actions at each step, for 12 of 45 us: ours are checked.
@@ -218,10 +222,12 @@ class GymnasiumEngine(Engine):
         return goal_functions_of(self._goal_env, self.spec.env_id)
 
     @property
-    def compiled(self) -> CompiledBatch | None:
+    def compiled(self) -> CompiledVector | CompiledSingles | None:
+        if isinstance(self._vec, DirectEnvs):
+            return self._vec.compiled
         if self._may_compile and (is_preferred() or current_lane() is not None):
             self._may_compile = False
-            self._compiled = compiled_batch(self._vec)
+            self._compiled = compiled_vector(self._vec)
         return self._compiled
 
     @property

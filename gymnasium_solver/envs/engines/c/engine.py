@@ -10,6 +10,7 @@ restored as it is, without a journal of actions.
 
 import ctypes
 import hashlib
+import os
 import re
 from ctypes import c_char_p, c_double, c_int64, c_void_p
 from pathlib import Path
@@ -79,7 +80,8 @@ class Envs(ctypes.Structure):
         *((name, c_int64) for name in ("n", "max_steps", "obs_size", "threads")),
         ("in_parts", c_void_p),
         *((name, c_void_p) for name in ("state", "rng", "length", "done")),
-        *((name, c_void_p) for name in ("low", "high", "centre", "scale", "fresh", *ROWS)),
+        *((name, c_void_p) for name in ("low", "high", "centre", "scale", "fresh", "fresh_obs")),
+        *((name, c_void_p) for name in ROWS),
     ]  # fmt: skip
 
 
@@ -184,7 +186,7 @@ class CEngine(Engine):
         spec = EnvSpec(env_id, "c", "written in C", limit, solved, "c")
         super().__init__(request.n_envs, program.observation, program.action, spec)
         self._copies = Copies(program, request.n_envs, limit, threads)
-        text = _file_of(env_id).read_bytes()
+        text = b"".join(file.read_bytes() for file in _sources(_file_of(env_id)))
         self._source = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
 
     def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
@@ -228,7 +230,10 @@ class CEngine(Engine):
 
     def _restored(self, saved: dict[str, np.ndarray]) -> tuple[np.ndarray, Info]:
         if not np.array_equal(saved.get("source", ()), self._source):
-            raise EnvError(f"{self.spec.env_id} is not the file that was saved with the run.")
+            raise EnvError(
+                f"{self.spec.env_id} is not the file that was saved with the run, or a file that "
+                "it includes has changed."
+            )
         for name in STATE:
             own, found = getattr(self._copies, name), saved[name]
             if found.shape != own.shape or found.dtype != own.dtype:
@@ -290,6 +295,17 @@ def _file_of(env_id: str) -> Path:
             f"Unknown environment {env_id!r}. {hint} A file of your own is c:{name}.c."
         )
     return file
+
+
+def _sources(file: Path) -> list[Path]:
+    """A file and those beside it that it includes, each once."""
+    found = [file]
+    for source in found:  # which grows
+        for name in re.findall(rb'^\s*#\s*include\s*"([^"]+)"', source.read_bytes(), re.MULTILINE):
+            beside = (source.parent / os.fsdecode(name)).resolve()
+            if beside.is_file() and beside not in found:
+                found.append(beside)
+    return found
 
 
 def _compiler_says(env_id: str, message: str) -> str:

@@ -117,6 +117,7 @@ typedef struct gsolve_envs {
     uint8_t *done;   /* the episode is over: the next row opens another one */
     const double *low, *high, *centre, *scale; /* of actions; see gsolve_one */
     const State *fresh;                        /* of the episodes that begin next, if given */
+    const gsolve_obs *fresh_obs;               /* and what is seen of them */
     const gsolve_action *actions;              /* from here on: a row of each */
     gsolve_obs *obs;
     float *reward;
@@ -188,7 +189,8 @@ static void gsolve_part(void *envs, long part, long thread) {
     for (int64_t i = e->n * part / e->threads; i < e->n * (part + 1) / e->threads; i++) {
         float reward = 0.0f;
         bool terminated = false, truncated = false;
-        if (e->done[i]) {
+        const bool is_reset = e->done[i];
+        if (is_reset) {
             gsolve_begin(e, i);
         } else {
             terminated = gsolve_one(e, i, &reward);
@@ -199,6 +201,10 @@ static void gsolve_part(void *envs, long part, long thread) {
         e->truncated[i] = truncated;
         e->done[i] = terminated | truncated;
         gsolve_show(e, i);
+        if (is_reset && e->fresh_obs) {
+            memcpy(e->obs + i * e->obs_size, e->fresh_obs, e->obs_size * sizeof(gsolve_obs));
+            e->fresh_obs += e->obs_size;
+        }
     }
 }
 
