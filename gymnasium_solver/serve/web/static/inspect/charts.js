@@ -84,6 +84,8 @@ export class Chart {
     for (const { values } of this.shown) for (const y of values) { if (y < low) low = y; if (y > high) high = y; }
     if (!(low <= high)) { low = 0; high = 1; }
     if (low === high) { low -= 0.5; high += 0.5; }
+    const lacking = (0.002 * Math.max(Math.abs(low), Math.abs(high)) - (high - low)) / 2;  // smaller changes are noise
+    if (lacking > 0) { low -= lacking; high += lacking; }
     if (Math.abs(low) < 1e-9 * (high - low)) low = 0;
     if (Math.abs(high) < 1e-9 * (high - low)) high = 0;
     const room = (high - low) * 0.06;
@@ -100,7 +102,7 @@ export class Chart {
       draw.moveTo(PAD.left, place);
       draw.lineTo(width - PAD.right, place);
       draw.stroke();
-      draw.fillText(number(y), PAD.left - 6, place);
+      draw.fillText(tick(y, low, high), PAD.left - 6, place);
     }
     if (low < 0 && high > 0) {
       draw.strokeStyle = css(this.canvas, "--line");
@@ -178,6 +180,14 @@ export class Chart {
   }
 
   destroy() { this.observer.disconnect(); }
+}
+
+/** A number of an axis, with as many digits as tell it from the others. */
+function tick(y, low, high) {
+  const size = Math.max(Math.abs(low), Math.abs(high));
+  if (size < 1e-3 || size >= 1e6) return number(y);
+  const digits = Math.ceil(-Math.log10(high - low)) + 1;
+  return String(Number(y.toFixed(Math.min(8, Math.max(0, digits)))));
 }
 
 /** A picture of a matrix [steps, width] with a cursor: the memory of a recurrent agent. */
