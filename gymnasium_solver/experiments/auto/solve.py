@@ -318,10 +318,11 @@ class Solve:
             g: [s for m, s in scores.items() if m.group == g and s is not None] for g in groups
         }
         means = {g: fmean(found) if found else -math.inf for g, found in known.items()}
-        wall = {
-            g: fmean(get_run(Run(self.experiment.folder(m))).wall_s for m in scores if m.group == g)
+        runs = {
+            g: [get_run(Run(self.experiment.folder(m))) for m in scores if m.group == g]
             for g in groups
         }
+        wall = {g: fmean(run.wall_s for run in found) for g, found in runs.items()}
         best = max(groups, key=lambda g: means[g])
         every = [s for found in known.values() for s in found]
         scale = max(self.probe.random_sd or 0.0, max(every, default=0.0) - min(every, default=0.0))
@@ -331,7 +332,10 @@ class Solve:
         best_seed = max(own, key=lambda m: own[m])
         why = "" if winner == best else " (as good, and cheaper)"
         text = ", ".join(f"{g} {_number(means[g])}" for g in groups)
-        self.state["race"] = {g: {"scores": known[g], "wall_s": wall[g]} for g in groups}
+        steps = {g: sum(run.env_steps for run in found) for g, found in runs.items()}
+        self.state["race"] = {
+            g: {"scores": known[g], "wall_s": wall[g], "env_steps": steps[g]} for g in groups
+        }
         self.state["winner"] = {"run": best_seed.run, "name": winner}
         self._say("race", f"{text}: {winner} goes on{why}")
 
