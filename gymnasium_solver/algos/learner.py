@@ -121,8 +121,9 @@ class Learner:
         self.forwards: dict[str, CompiledForward] = {}
         self.n_updates = 0  # gradient steps, or rounds of them; the policy's version
         self.reward_normalizer = RewardNormalizer(
-            int(config.n_envs), at_start(config.gamma), config.clip_reward, config.max_return
-        )
+            int(config.n_envs), at_start(config.gamma), config.clip_reward, config.max_return,
+            by_size=config.normalize_reward == "size",
+        )  # fmt: skip
         self._read_schedules(config)
         self.network = network_for(config, observation_space)
         self.execution = Execution(config.compile, self.device, self._work())

@@ -71,6 +71,8 @@ def run_command(args: Args) -> int:
     except KeyboardInterrupt:
         console.print(f"stopped; gsolve solve --resume {solve.experiment.id} continues it")
         raise
+    if not args.quiet:
+        console.print(f"files    {solve.path}: auto.json, winner.yaml", highlight=False)
     out.told_json(args, found | {"id": solve.experiment.id, "path": str(solve.path)})
     return 0 if found["kind"] in GOOD else 1
 

@@ -98,10 +98,11 @@ class NormalizeFields(Fields):
     or uneven numbers, else false; decided at the start and recorded."""
     clip_obs: Annotated[Float, Field(gt=0), live()] = 10.0
     """Clip normalised observations to +- this value. Raise it if rare large values matter."""
-    normalize_reward: bool | Literal["auto"] = "auto"
+    normalize_reward: bool | Literal["auto", "size"] = "auto"
     """Divide rewards by the running standard deviation of the discounted return. Reported returns
-    are never normalised. auto: if random steps of the environment show large rewards or returns;
-    decided at the start and recorded."""
+    are never normalised. size: by the mean size of a reward, for a reward that is much the same at
+    every step: values start far too high, which explores. auto: true if random steps of the
+    environment show large rewards or returns; decided at the start and recorded."""
     max_return: Annotated[Float, Field(gt=0)] | None = None
     """Scale normalised rewards down further, so that no discounted return so far exceeds this
     (SimbaV2, FlashSAC: 5, the range of their critics). null: by the deviation alone."""
@@ -116,7 +117,7 @@ class NormalizeFields(Fields):
     @property
     def scales_reward(self) -> bool:
         """`normalize_reward`; off while `auto` is not decided."""
-        return self.normalize_reward is True
+        return self.normalize_reward in (True, "size")
 
 
 class NetworkFields(Fields):

@@ -104,10 +104,12 @@ def probe_text(p: Probe) -> str:
     limit = f"limit {p.limit:,}" if p.limit else f"no limit, up to {p.horizon:,} steps"
     random = "no random episode has ended"
     if p.random_mean is not None:
-        random = f"random {p.random_mean:,.4g} ± {p.random_sd or 0.0:,.4g}"
-    reward = f"reward {p.usual_reward:g} in all steps but {p.reward_density:.1%}"
+        random = f"random actions return {p.random_mean:,.4g} ± {p.random_sd or 0.0:,.4g}"
+    reward = f"reward {p.usual_reward:g} in all steps but {p.reward_density:.2%}"
     if p.reward_density > 0.5:
-        reward = "reward differs at every step"
+        reward = "rewards differ from step to step"
+    elif p.reward_density == 0:
+        reward = f"reward {p.usual_reward:g} at every step"
     cost = "" if p.step_us is None else f"{p.step_us:.0f} us/step, "
     return f"{p.observes} -> {p.acts}, {limit}, {cost}{reward}, {random}"
 

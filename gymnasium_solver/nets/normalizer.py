@@ -100,13 +100,20 @@ class RewardNormalizer:
     """Divides rewards by the running standard deviation of the discounted return.
 
     The mean is not subtracted, since that would change the optimal policy. With `max_return` they
-    are scaled down further, so that the largest return so far does not exceed it.
+    are scaled down further, so that the largest return so far does not exceed it. `by_size`: by
+    the mean size of a reward instead, whose moments are then kept.
     """
 
     def __init__(
-        self, n_envs: int, gamma: float, clip: float | None, max_return: float | None = None
+        self,
+        n_envs: int,
+        gamma: float,
+        clip: float | None,
+        max_return: float | None = None,
+        by_size: bool = False,
     ):
         self.gamma, self.clip, self.max_return = gamma, clip, max_return
+        self.by_size = by_size
         self.running_return, self.largest = np.zeros(n_envs), 0.0
         self.mean, self.var, self.count = np.zeros(()), np.ones(()), 0.0
 
@@ -123,7 +130,7 @@ class RewardNormalizer:
     @property
     def scale(self) -> float:
         """Factor applied to rewards."""
-        size = np.sqrt(self.var + EPSILON)
+        size = self.mean + EPSILON if self.by_size else np.sqrt(self.var + EPSILON)
         if self.max_return is not None:
             size = np.maximum(size, self.largest / self.max_return)
         return float(1.0 / size)
@@ -138,8 +145,9 @@ class RewardNormalizer:
             returns[t] = self.running_return
             self.running_return[done[t]] = 0.0
         if valid.any():
+            values = np.abs(reward, dtype=np.float64) if self.by_size else returns
             self.mean, self.var, self.count = merge_moments(
-                self.mean, self.var, self.count, returns[valid]
+                self.mean, self.var, self.count, values[valid]
             )
             self.largest = max(self.largest, float(np.abs(returns[valid]).max()))
 
@@ -195,13 +203,13 @@ class DeviceRewardNormalizer:
             rows[t] = torch.addcmul(rows[t], goes_on[t - 1], rows[t - 1])
         returns = torch.stack(rows)
         self.running_return.copy_(rows[-1].masked_fill(done[-1], 0.0))
-        self._merge(returns)
+        self._merge(returns, reward.double().abs() if self.host.by_size else returns)
         scaled = (reward * self._scale()).float()
         return scaled if self.host.clip is None else scaled.clamp(-self.host.clip, self.host.clip)
 
-    def _merge(self, returns: Tensor) -> None:
+    def _merge(self, returns: Tensor, values: Tensor) -> None:
         mean, var, count, largest = self.moments.unbind()
-        n, new_mean, new_var = processes.moments(returns.flatten())
+        n, new_mean, new_var = processes.moments(values.flatten())
         total, delta = count + n, new_mean - mean
         squares = var * count + new_var * n + delta.square() * (count * n / total)
         now = (mean + delta * (n / total), squares / total, total)
@@ -210,6 +218,8 @@ class DeviceRewardNormalizer:
 
     def _scale(self) -> Tensor:
         size = (self.moments[1] + EPSILON).sqrt()
+        if self.host.by_size:
+            size = self.moments[0] + EPSILON
         if self.host.max_return is not None:
             size = torch.maximum(size, self.moments[3] / self.host.max_return)
         return 1.0 / size

@@ -39,6 +39,8 @@ ADDED: dict[str, dict[str, Any]] = {
     "rnd": {"intrinsic": {"kind": "rnd", "coef": 0.1}, **RARE},
 }
 """What can be added to a preset."""
+STEADY = {"normalize_reward": "size", "intrinsic": {"kind": "count", "coef": 1.0}}
+"""Of counts, where every step costs or pays the same: then a new state is worth a step at first."""
 BONUS_SHARE = 0.5  # of the steps, in which a bonus falls to 0: it is not what is wanted in the end
 ON_POLICY = ("ppo", "a2c", "pqn")
 STEPS = {"on": 300_000, "off": 100_000}  # of a training whose budget is not given
@@ -207,7 +209,11 @@ def _families(
 ) -> tuple[Parts, Parts]:
     """The first choice and its contrast."""
     ratio = affordable.get("on", 1.0) / max(affordable.get("off", 1.0), 1e-9)
-    asked = f"PPO affords {ratio:.3g} times the steps of SAC" if ratio > 1 else "equal steps"
+    asked = (
+        f"PPO affords {ratio:.3g} times the steps of SAC"
+        if ratio > 1
+        else "as many steps of SAC as of PPO"
+    )
     is_hidden = p.hidden is not None and p.hidden > HIDDEN
     say = reasons.append
     ppo = ppo_for(p)
@@ -262,9 +268,9 @@ def _box_choice(p: Probe, ratio: float, asked: str, has_gpu: bool, say: Any) -> 
         )
         return first, ("ppo_box", "rnd")
     if first == ("ppo_box",):
-        say(f"{asked} (PPO from {ON_BOX:.0f} on): PPO; contrast SAC")
+        say(f"{asked} (PPO first from {ON_BOX:.0f} times on): PPO; contrast SAC")
         return first, ("sac_flash" if has_gpu else "sac_batch_norm",)
-    say(f"real-valued actions, {asked} (PPO from {ON_BOX:.0f} on): SAC; contrast PPO")
+    say(f"real-valued actions, {asked} (PPO first from {ON_BOX:.0f} times on): SAC; contrast PPO")
     return first, ("ppo_box",)
 
 
@@ -317,6 +323,8 @@ def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
     fields = {**presets()[preset], **changes}
     for part in added:
         fields |= ADDED[part]
+        if part == "count" and is_sparse(p) and p.usual_reward != 0:
+            fields |= STEADY
     if p.sees != "vector" and fields.get("normalize_obs") == "rolling":
         fields["normalize_obs"] = "auto"
     return Candidate("+".join(parts), fields)

@@ -107,6 +107,17 @@ def test_a_constant_reward_is_no_sparse_one_where_episodes_end() -> None:
     assert is_sparse(dataclasses.replace(constant, terminated=1.0, usual_reward=0.0))
 
 
+@pytest.mark.parametrize(("usual", "normalize"), [(-1.0, "size"), (-500.0, "size"), (0.0, True)])
+def test_a_reward_that_is_always_the_same_is_no_scale_of_returns(
+    usual: float, normalize: bool | str
+) -> None:
+    rare = dataclasses.replace(CHOICES, reward_density=0.0, usual_reward=usual)
+    fields = choose(rare).first.fields
+    assert fields["normalize_reward"] == normalize
+    assert fields["intrinsic"]["coef"] == (1.0 if usual else 0.3)
+    build_config({"env_id": "CartPole-v1", **fields})
+
+
 @pytest.mark.parametrize(("horizon", "gamma"), [(1000, 0.995), (200, 0.975), (10, 0.95)])
 def test_gamma_follows_from_the_length_of_an_episode(horizon: int, gamma: float) -> None:
     found = choose(dataclasses.replace(DENSE, horizon=horizon))

@@ -214,9 +214,10 @@ def test_actions_are_converted_as_arrays_are(space):
     )
 
 
-def test_rewards_are_scaled_as_arrays_are():
+@pytest.mark.parametrize("by_size", [False, True])
+def test_rewards_are_scaled_as_arrays_are(by_size):
     rng = np.random.default_rng(1)
-    arrays, tensors = (RewardNormalizer(3, 0.9, 5.0, max_return=2.0) for _ in range(2))
+    arrays, tensors = (RewardNormalizer(3, 0.9, 5.0, 2.0, by_size=by_size) for _ in range(2))
     on_device = DeviceRewardNormalizer(tensors, torch.device("cpu"))
     for _ in range(3):
         reward, done = rng.standard_normal((4, 3)).astype(np.float32), rng.random((4, 3)) < 0.3

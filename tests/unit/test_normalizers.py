@@ -142,6 +142,15 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return() -> None
         np.testing.assert_allclose(normalizer(reward, done, valid), expected, rtol=1e-5)
 
 
+def test_rewards_are_divided_by_their_mean_size() -> None:
+    rollouts = random_rollouts(4)
+    normalizer, sizes = RewardNormalizer(3, 0.9, None, by_size=True), np.zeros(0)
+    for reward, done, valid in rollouts:
+        sizes = np.append(sizes, np.abs(reward[valid]))
+        found = normalizer(reward, done, valid)
+        np.testing.assert_allclose(found, reward / sizes.mean(), rtol=1e-5)
+
+
 def test_clipped_rewards_and_a_state_that_goes_on() -> None:
     rollouts = random_rollouts(4)
     whole, first = RewardNormalizer(3, 0.9, clip=0.5), RewardNormalizer(3, 0.9, clip=0.5)

@@ -147,7 +147,8 @@ def time_text(first: Candidate, p: Probe, budget: Budget, steps: int) -> str:
         return f"{budget} are about {round_number(steps)} env steps of {first.name} here"
     fewer = fewer_updates(first, steps)
     minutes = PATIENCE_MINUTES if fewer else steps * rough_us(first, p) / 60e6
-    text = f"about {max(1, round(minutes))} min of training by {first.name} on a free CPU core"
+    length = f"about {round(minutes)} min" if minutes >= 1 else "less than a minute"
+    text = f"{length} of training by {first.name} on a free CPU core"
     if not fewer:
         return text
     return f"{text}, with {fewer['updates_per_step']:g} updates per step (--budget 2h for more)"
