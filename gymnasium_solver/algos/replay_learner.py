@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gymnasium_solver import processes
 from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.configs.shared import OffPolicyConfig
 from gymnasium_solver.algos.learner import Learner, hp_metrics
@@ -25,6 +26,7 @@ from gymnasium_solver.algos.units import error_spread, value_spread, watch_units
 from gymnasium_solver.config.schedule import at_start
 from gymnasium_solver.data.columns import FRAME_CHANNELS
 from gymnasium_solver.data.device_replay import DeviceReplay, Request, can_copy
+from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.memory import Draw, Memory, Sample, SequenceSample, split
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.replay import Replay, ReplayBatch
@@ -245,6 +247,16 @@ class ReplayLearner(Learner):
 
     # -- acting and learning ----------------------------------------------------------------
 
+    @property
+    def needs_host(self) -> str | None:
+        reasons = {
+            f"algo_id: {self.config.algo_id}": self.sequences is not None or processes.count() > 1,
+            "its extensions": bool(self.extensions),
+            "its exploration": not self.policy.chooses_tensors,
+            "the observation space": not self.encoder.is_vector or self.encoder.is_dict,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
+
     def set_clock(self, env_steps: int, total_steps: int) -> None:
         super().set_clock(env_steps, total_steps)
         if self.memory is not None:
@@ -255,8 +267,12 @@ class ReplayLearner(Learner):
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.is_random = env_steps < self.config.learning_starts
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[Any, Any]:
+    def update(
+        self, rollout: Rollout | DeviceRollout, env_steps: int, total_steps: int
+    ) -> dict[Any, Any]:
         """Store a rollout, do the updates that are due and return their mean metrics."""
+        if isinstance(rollout, DeviceRollout):
+            rollout = rollout.with_final_rows()
         hp = self.scheduled_values(env_steps, total_steps)
         n_before = self.n_updates
         with self.timer.detail("store in the replay"):

@@ -64,6 +64,43 @@ class DeviceRollout:
             version=self.version,
         )
 
+    def with_final_rows(self) -> Rollout:
+        """All of it as arrays, with a row that is not valid after each step that ended an episode
+        in some env: it holds what the step led to, as a replay buffer reads it. Of an env that goes
+        on this is its next observation, too. Reads the device once."""
+        obs, final_obs, actions, reward, terminated, truncated = (
+            np.array(column.cpu().numpy())
+            for column in (
+                self.obs, self.final_obs, self.actions, self.reward, self.terminated, self.truncated
+            )
+        )  # fmt: skip
+        done = terminated | truncated
+        n_rows = len(obs)
+        more = np.flatnonzero(done.any(axis=1)) + 1  # where such rows are inserted
+        is_step = np.insert(np.ones(n_rows, bool), more, False)
+        at = np.maximum(np.cumsum(is_step) - 1, 0)  # the step that each row is, or comes after
+        valid = np.broadcast_to(is_step[:, None], (len(is_step), self.reward.shape[1]))
+
+        def spread(column: np.ndarray) -> np.ndarray:
+            shape = (-1, *[1] * (column.ndim - 1))
+            return np.where(is_step.reshape(shape), column[at], np.zeros((), column.dtype))
+
+        shown = np.where(is_step.reshape(-1, *[1] * (obs.ndim - 1)), obs[at], final_obs[at])
+        is_first = np.zeros((len(is_step) + 1, valid.shape[1]), bool)
+        is_first[1:][~is_step] = done[at[~is_step]]
+        is_first[0] = self.is_restart
+        return Rollout(
+            obs=np.concatenate([shown, final_obs[-1:]]),
+            actions=spread(actions),
+            reward=spread(reward),
+            terminated=spread(terminated),
+            truncated=spread(truncated),
+            valid=np.array(valid),
+            is_first=is_first,
+            version=self.version,
+            is_restart=self.is_restart,
+        )
+
     def is_finite(self) -> Tensor:
         """One bool: whether all observations and rewards are finite."""
         parts = [self.obs, self.final_obs, self.reward]

@@ -1,10 +1,12 @@
 """Policies on an ActorCritics: SAC samples from the actor, TD3 and DDPG add noise to it."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.forward import CompiledForward, Inference
@@ -16,6 +18,7 @@ from gymnasium_solver.nets.actor_critics import (
     Actor,
     ActorCritics,
     Critics,
+    squash,
 )
 from gymnasium_solver.policies.noise import Noise, RepeatedNoise, StateNoise
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Outlook, Policy
@@ -78,6 +81,25 @@ class NoisyPolicy(Policy):
     @property
     def has_memory(self) -> bool:
         return self.net.has_memory
+
+    # -- on a device
+
+    @property
+    def chooses_tensors(self) -> bool:
+        is_independent = type(self.noise) is Noise and not self.noise.keeps
+        return is_independent and self.state_noise is None and not self.has_memory
+
+    def ready_noise(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+        """Of each number of an action a normal and a uniform one, or Gumbels of choices."""
+        if isinstance(self.actions, DiscreteActions):
+            return self.actions.ready_noise(shape, rng)
+        size = (*shape, self.noise.width)
+        normal = torch.randn(size, generator=rng, device=rng.device)
+        uniform = torch.rand(size, generator=rng, device=rng.device)
+        return torch.cat([normal, 2.0 * uniform - 1.0], dim=-1)
+
+    def chosen_log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+        return torch.zeros(len(actions), device=actions.device)  # nothing reads it
 
     def recorded_carry(self, carry: Carry) -> Carry:
         return {name: carry[name] for name in CORES} if self.has_memory else {}
@@ -143,6 +165,21 @@ class SoftPolicy(NoisyPolicy):
         noise, carry = self.noise.normal(carry, is_first, spread, 1.0, self.rng)
         return Acted(np.tanh(mean + std * noise), carry)
 
+    @property
+    def choice_numbers(self) -> Sequence[float]:
+        return (float(self.is_random),)
+
+    def choose(
+        self, obs: Tensor, noise: Tensor, numbers: Sequence[Any] = ()
+    ) -> tuple[Tensor, Tensor]:
+        (is_random,) = numbers
+        outputs = self.net.actor_outputs(obs)
+        if isinstance(self.actions, DiscreteActions):
+            return ((1.0 - is_random) * outputs + noise).argmax(1), outputs
+        normal, uniform = noise.chunk(2, dim=-1)
+        sample, _ = squash(outputs, normal, self.net.actor.log_std_bound)
+        return torch.lerp(sample, uniform, is_random), outputs
+
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         outputs, carry = self._outputs(obs, carry, is_first, explores=False)
         outputs = mask_outputs(outputs, mask)
@@ -186,6 +223,19 @@ class DeterministicPolicy(NoisyPolicy):
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.noise_std = state["noise_std"]
+
+    @property
+    def choice_numbers(self) -> Sequence[float]:
+        return (float(self.is_random), float(self.noise_std))
+
+    def choose(
+        self, obs: Tensor, noise: Tensor, numbers: Sequence[Any] = ()
+    ) -> tuple[Tensor, Tensor]:
+        is_random, std = numbers
+        normal, uniform = noise.chunk(2, dim=-1)
+        outputs = self.net.actor_outputs(obs)
+        explored = (outputs.tanh() + std * normal).clamp(-1.0, 1.0)
+        return torch.lerp(explored, uniform, is_random), outputs
 
     def greedy(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         outputs, carry = self._outputs(obs, carry, is_first, explores=False)

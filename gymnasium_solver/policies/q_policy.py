@@ -97,7 +97,7 @@ class QPolicy(Policy):
 
     @property
     def choice_numbers(self) -> Sequence[float]:
-        return (self.epsilon,)
+        return (1.0 if self.is_random else self.epsilon,)
 
     def ready_noise(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
         return torch.rand((*shape, 2), generator=rng, device=rng.device)

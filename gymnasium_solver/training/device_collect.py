@@ -11,6 +11,7 @@ the environments are saved with a checkpoint, so there is no journal.
 """
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -196,7 +197,9 @@ class DeviceCollector(EpisodeStats):
     def metrics(self) -> dict[str, float]:
         """Read the episodes of the rollouts since the last call; none of their own as metrics."""
         found = [of_process for own in self._found for of_process in processes.gathered(own)]
-        for is_finite, n_ended, *rest in torch.stack(found).tolist() if found else ():
+        numbers = iter(torch.cat(found).tolist() if found else ())  # one transfer
+        for part in found:
+            is_finite, n_ended, *rest = islice(numbers, len(part))
             if self.check_finite and not is_finite:
                 self._found = []
                 self._report_values()

@@ -198,6 +198,73 @@ def test_an_update_is_that_of_a_rollout_of_arrays(algo_id, fields, make_config):
         torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
 
 
+# -- off-policy -----------------------------------------------------------------------------------
+
+REPLAY = {"learning_starts": 50, "buffer_size": 2000, "batch_size": 64, "hidden_dims": [32]}
+
+
+def test_a_replay_buffer_has_the_transitions_of_a_device(make_config):
+    """Each step once, with the true final observations, and none across episodes."""
+    agent, collector = built(
+        make_config, algo_id="dqn", n_envs=7, train_freq=42, n_steps=6, **REPLAY
+    )
+    assert isinstance(collector, DeviceCollector)
+    expected = set()
+    for _ in range(3):
+        rollout = collector.collect(0, None)
+        agent.remember(rollout.with_final_rows())
+        for t, i in np.ndindex(*rollout.reward.shape):
+            discount = 0.9 * (not rollout.terminated[t, i])
+            numbers = (rollout.obs[t, i, 0], rollout.actions[t, i], rollout.reward[t, i])
+            step = (*map(float, numbers), round(float(discount), 4))
+            expected.add((*step, float(rollout.final_obs[t, i, 0])))
+    replay = agent.memory.replay
+    index = np.flatnonzero(replay.is_valid(np.arange(replay.n_rows * 7)))
+    assert len(index) == len(expected) == 3 * 6 * 7
+    found = replay.transitions(index, 1, 0.9)
+    columns = (found.obs[:, 0], found.actions, found.reward, found.discount, found.next_obs[:, 0])
+    rows = {(a, b, c, round(d, 4), e) for a, b, c, d, e in zip(*map(np.ndarray.tolist, columns))}  # noqa: B905
+    assert rows == expected
+    three = replay.transitions(index, 3, 0.9)
+    assert np.isin(three.next_obs, [step[-1] for step in expected]).all()
+
+
+@pytest.mark.parametrize("algo_id", ["dqn", "sac", "crossq", "td3"])
+def test_the_same_actions_are_chosen_on_the_device(algo_id, make_config):
+    env_id = SIGN if algo_id == "dqn" else "Torch/Pendulum-v1"
+    agent, _ = built(make_config, env_id, algo_id, **REPLAY)
+    policy, rng = agent.policy, np.random.default_rng(1)
+    obs = rng.uniform(-1, 1, (9, *agent.observation_space.shape)).astype(np.float32)
+    policy.epsilon = policy.noise_std = 0.0
+    noise = policy.ready_noise((9,), torch.Generator().manual_seed(1))
+    quiet = torch.ones_like(noise) if algo_id == "dqn" else torch.zeros_like(noise)
+    policy.is_random = False
+    with torch.no_grad():
+        found, _ = policy.choose(torch.from_numpy(obs), quiet, policy.choice_numbers)
+        expected = policy.greedy(obs, policy.initial_carry(9), np.ones(9, bool)).actions
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5, atol=1e-6)
+        policy.is_random = True
+        drawn, _ = policy.choose(torch.from_numpy(obs), noise, policy.choice_numbers)
+    if algo_id != "dqn":
+        np.testing.assert_allclose(drawn.numpy(), noise.chunk(2, -1)[1].numpy())
+
+
+@pytest.mark.parametrize(
+    ("algo_id", "env_id"), [("dqn", SIGN), ("sac", SIGN), ("td3", "Torch/Pendulum-v1")]
+)
+def test_off_policy_learning_takes_rollouts_of_the_device(algo_id, env_id, train, learning_rows):
+    notes = Notes()
+    fields = {"n_envs": 16, "train_freq": 64, "updates_per_step": 0.2, "policy_lr": 0.003, **REPLAY}
+    run = train(
+        algo_id, env_id, n_steps=18, max_epochs=12, observer=notes, test_episodes=5, **fields
+    )
+    assert not any("host" in note for note in notes.notes)
+    assert run.meta()["env_steps"] == 12 * 16 * 18, "the last rollout of an epoch is shorter"
+    last = learning_rows(run)[-1]
+    if env_id == SIGN:
+        assert last["train/roll/ep_rew/mean"] > 0.75 * last["train/roll/ep_len/mean"]
+
+
 @pytest.mark.parametrize(
     "space", [Box(-2.0, 3.0, (2,)), Box(-np.inf, np.inf, (2,)), Discrete(3, start=5)]
 )
@@ -245,6 +312,7 @@ def test_samples_have_the_probabilities_of_the_outputs():
         ("ppo", {"recurrent": "gru", "recurrent_dim": 8}, "recurrent"),
         ("ppo", {"env_wrappers": [{"id": "RewardClip", "low": -1, "high": 1}]}, "a wrapper"),
         ("a2c", {}, "algo_id: a2c"),
+        ("dqn", {"exploration": "boltzmann"}, "its exploration"),
     ],
 )
 def test_what_needs_the_host_is_told_and_works(algo_id, fields, named, make_config, train):

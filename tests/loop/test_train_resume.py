@@ -114,13 +114,14 @@ ALGOS: dict[str, tuple[str, ...]] = {
     "sac": (
         *("continuous", "normalised", "adamw", "plain torch", "discrete normalised", "parts"),
         "compiled normalised",
+        "device normalised",
     ),
-    "td3": ("continuous", "normalised"),
+    "td3": ("continuous", "normalised", "device normalised"),
     "ddpg": ("continuous",),
     "crossq": ("continuous", "normalised", "discrete normalised"),
     "tdmpc2": ("continuous", "normalised", "compiled plans"),
     "dreamerv3": ("envpool", "continuous", "normalised", "parts"),
-    "dqn": DQN_ONLY,
+    "dqn": (*DQN_ONLY, "device"),
 }
 IMAGE: dict[str, Any] = {
     "env_kwargs": {"shape": [2, 12, 12]},
