@@ -67,6 +67,7 @@ class Probe:
     episodes: int
     """Random episodes that ended."""
     random_mean: float | None
+    """Without an ended episode: the mean reward times the time limit."""
     random_sd: float | None
     reward_density: float
     """Share of steps whose reward is not the usual one."""
@@ -104,7 +105,8 @@ def probe_text(p: Probe) -> str:
     limit = f"limit {p.limit:,}" if p.limit else f"no limit, up to {p.horizon:,} steps"
     random = "no random episode has ended"
     if p.random_mean is not None:
-        random = f"random actions return {p.random_mean:,.4g} ± {p.random_sd or 0.0:,.4g}"
+        spread = "" if p.random_sd is None else f" ± {p.random_sd:,.4g}"
+        random = f"random actions return {p.random_mean:,.4g}{spread}"
     reward = f"reward {p.usual_reward:g} in all steps but {p.reward_density:.2%}"
     if p.reward_density > 0.5:
         reward = "rewards differ from step to step"
@@ -145,7 +147,7 @@ def probe(
             limit=env.spec.max_episode_steps,
             horizon=env.spec.max_episode_steps or max(rollout.lengths, default=1000),
             threshold=env.spec.reward_threshold,
-            **_returns(rollout),
+            **_returns(rollout, env.spec.max_episode_steps),
             **_rewards(rollout),
             ambiguous=None if unclear is None else unclear.share,
             history=None if unclear is None else unclear.history,
@@ -209,12 +211,14 @@ def _has_goals(env: VectorEnv) -> bool:
     return True
 
 
-def _returns(rollout: Rollout) -> dict[str, Any]:
+def _returns(rollout: Rollout, limit: int | None) -> dict[str, Any]:
+    """If no episode has ended, its return would be about the mean reward times the time limit."""
     found, n = rollout.returns, len(rollout.returns)
     by_itself = sum(end == "terminated" for end in rollout.ends)
+    rest = None if limit is None else limit * float(rollout.reward[~rollout.is_reset].mean())
     return {
         "episodes": n,
-        "random_mean": fmean(found) if n else None,
+        "random_mean": fmean(found) if n else rest,
         "random_sd": stdev(found) if n > 1 else None,
         "terminated": by_itself / n if n else None,
     }

@@ -56,7 +56,7 @@ ON_POLICY_US, IMAGE_US = 60.0, 2_000.0
 PATIENCE_MINUTES = 30.0  # of updates by a replay preset, where the budget is no time
 LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
 FEWEST_UPDATES, FEWEST_STEPS = 64, 16  # of PPO: a short budget has short rollouts
-EVAL_STEPS, EVAL_EPISODES = 10_000, 100  # of an evaluation where episodes are short
+EVAL_STEPS, EVAL_EPISODES = 10_000, 1_000  # of an evaluation where episodes are short
 BEYOND = 0.05  # of the way from random to solved, where a training stops: just at it does not hold
 ENV_FIELDS = (
     "env_kwargs", "env_wrappers", "obs_keys", "max_episode_steps", "vectorization_mode",
@@ -306,7 +306,7 @@ def _measured(p: Probe, reasons: list[str]) -> dict[str, Any]:
         gamma, why = SPARSE_GAMMA, f"{why} with rare rewards"
     reasons.append(f"{why}: gamma {gamma:.4g}")
     changes: dict[str, Any] = {"gamma": gamma}
-    if EVAL_STEPS // p.horizon > EVAL_EPISODES // 5:
+    if EVAL_STEPS // p.horizon > 20:
         changes["eval_episodes"] = min(EVAL_EPISODES, EVAL_STEPS // p.horizon)
     if p.threshold is not None and p.random_mean is not None:
         beyond = BEYOND * max(0.0, p.threshold - p.random_mean)

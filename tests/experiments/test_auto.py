@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -194,6 +195,14 @@ def test_missing_velocities_are_noticed() -> None:
     assert (hidden_share(space, moving_points(sees_velocity=False)) or 0.0) > 0.5
 
 
+def test_an_episode_that_has_not_ended_has_a_return_too() -> None:
+    """By the mean reward: without it every score would count as better than random."""
+    points = moving_points(sees_velocity=True)
+    costly = dataclasses.replace(points, reward=np.full_like(points.reward, -0.5))
+    assert probing._returns(costly, 100)["random_mean"] == -50.0
+    assert probing._returns(costly, None)["random_mean"] is None
+
+
 def test_a_probe_and_its_file() -> None:
     found = probe("CartPole-v1", examines=False)
     assert (found.sees, found.moves, found.limit, found.threshold) == (
@@ -314,6 +323,40 @@ def test_trainings_that_disagree_are_unstable(monkeypatch: pytest.MonkeyPatch) -
     assert disagreement({"seed 1": -150.0, "seed 2": -600.0}, DENSE) is None  # both have learnt
     assert disagreement({"seed 1": -1100.0, "seed 2": -1250.0}, DENSE) is None  # hardly any
     assert disagreement({"seed 1": -150.0}, DENSE) is None
+
+
+def test_advice_names_a_config_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    advice = "gsolve train X-v0:ppo_box+rnd --ent-coef 0.01"
+    alert = SimpleNamespace(name="entropy_collapse", advice=advice, is_active=True)
+    details = SimpleNamespace(alerts=[alert])
+    monkeypatch.setattr("gymnasium_solver.experiments.auto.verdict.get_details", lambda _: details)
+    run = summary(-1190.0, env_id="X-v0", variant="ppo_box+rnd", path="runs/a")
+    first = judged(run, DENSE)["next"][0]
+    assert first == "entropy_collapse: gsolve train runs/a/config.yaml --ent-coef 0.01"
+
+
+@pytest.mark.parametrize(("late", "winner"), [
+    ((-1190.0, -1185.0), "slow"),  # nothing learnt yet: what was measured decides
+    ((-500.0, -495.0), "cheap"),
+    ((-300.0, -900.0), "slow"),
+])  # fmt: skip
+def test_a_race_that_tells_nothing_is_won_by_the_first_choice(
+    late: tuple[float, float], winner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = build_config({"env_id": "Pendulum-v1", "algo_id": "ppo"})
+    made = Solve.__new__(Solve)
+    made.experiment = experiment.create([(n, config) for n in ("slow", "cheap")], [1], tmp_path)
+    members = made.experiment.members
+    made.probe, made.state = DENSE, {"lines": []}
+    monkeypatch.setattr(Solve, "_say", lambda *told: None)
+    cost = {made.experiment.folder(m): s for m, s in zip(members, (9.0, 1.0), strict=True)}
+    monkeypatch.setattr(
+        "gymnasium_solver.experiments.auto.solve.get_run",
+        lambda run: SimpleNamespace(wall_s=cost[run.path], env_steps=10),
+    )
+    made._decide(dict(zip(members, late, strict=True)))
+    assert made.state["winner"]["name"] == winner
+    assert made.state["race"]["slow"]["env_steps"] == 10
 
 
 def test_a_score_counts_as_learnt_beyond_both_uncertainties() -> None:

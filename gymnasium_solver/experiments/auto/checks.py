@@ -135,7 +135,8 @@ def outlook(points: Sequence[tuple[int, float]], threshold: float | None = None)
     slope = float(apart @ scores / (apart @ apart))
     left = scores - scores.mean() - slope * apart
     stderr = math.sqrt(float(left @ left) / (len(late) - 2) / float(apart @ apart))
-    rise = f"{1e5 * slope:,.3g} ± {1e5 * CLEARLY * stderr:,.2g} per 100,000 steps"
+    per = 10 ** max(0, math.floor(math.log10(steps[-1])) - 1)
+    rise = f"{per * slope:,.3g} ± {per * CLEARLY * stderr:,.2g} per {per:,} steps"
     if slope <= CLEARLY * stderr:
         return Outlook(slope, stderr, None, f"no clear rise any more ({rise})")
     now = float(scores.mean() + slope * apart[-1])
@@ -145,7 +146,4 @@ def outlook(points: Sequence[tuple[int, float]], threshold: float | None = None)
         text = f"still rising by {rise}: about {more:,} more steps (at least {soonest:,}) to"
         return Outlook(slope, stderr, more, f"{text} {threshold:g}")
     more = int(steps[-1]) // 2
-    gain = f"{slope * more:,.3g} ± {CLEARLY * stderr * more:,.2g}"
-    return Outlook(
-        slope, stderr, more, f"still rising by {rise}: {more:,} more steps may add {gain}"
-    )
+    return Outlook(slope, stderr, more, f"still rising by {rise}: {more:,} more steps are worth it")

@@ -327,10 +327,13 @@ class Solve:
         every = [s for found in known.values() for s in found]
         scale = max(self.probe.random_sd or 0.0, max(every, default=0.0) - min(every, default=0.0))
         close = [g for g in groups if means[best] - means[g] <= CLOSE * scale]
-        winner = min(close, key=lambda g: wall[g]) if every else groups[0]
+        is_learnt = bool(every) and is_above_random(means[best], None, self.probe)
+        winner = min(close, key=lambda g: wall[g]) if is_learnt else groups[0]
         own = {m: -math.inf if s is None else s for m, s in scores.items() if m.group == winner}
         best_seed = max(own, key=lambda m: own[m])
         why = "" if winner == best else " (as good, and cheaper)"
+        if not is_learnt:
+            why = ", as chosen: neither is above random actions yet"
         text = ", ".join(f"{g} {_number(means[g])}" for g in groups)
         steps = {g: sum(run.env_steps for run in found) for g, found in runs.items()}
         self.state["race"] = {

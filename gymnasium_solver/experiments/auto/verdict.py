@@ -68,7 +68,9 @@ def _advice(run: RunSummary, kind: str, more_steps: int | None) -> list[str]:
     if kind == "solved":
         return [f"gsolve play {run.id}"]
     alerts = [a for a in get_details(Run(Path(run.path))).alerts if a.is_active and a.advice]
-    found = [f"{a.name}: {a.advice}" for a in alerts[:3]]
+    # A preset is no variant of a shipped config: its run has the config.
+    shown, own = f"gsolve train {run.env_id}:{run.variant}", f"gsolve train {run.path}/config.yaml"
+    found = [f"{a.name}: {a.advice.replace(shown, own)}" for a in alerts[:3]]
     if more_steps is not None:
         steps = run.env_steps + more_steps
         return [*found, f"gsolve train --resume {run.id} --max-env-steps {steps}"]

@@ -309,12 +309,17 @@ class History:
     def explore(self) -> str:
         if self.peak_kl > 0.5:  # one update ruined the policy
             return f"{self.lower_lr}; or target_kl: 0.02"
-        return f"{self.again} --ent-coef 0.01; or a lower policy_lr"
+        return f"{self.again} --ent-coef {self.more_entropy}; or a lower policy_lr"
+
+    @property
+    def more_entropy(self) -> str:
+        now = self.settings.config.get("ent_coef")
+        return f"{3 * now:g}" if isinstance(now, int | float) and now >= 0.01 else "0.01"
 
     @property
     def more_exploration(self) -> str:
         if self.peak_kl > 0.5:
             return "a much lower policy_lr"
         if self.value(ENTROPY) is not None:
-            return f"{self.again} --ent-coef 0.01"
+            return f"{self.again} --ent-coef {self.more_entropy}"
         return "explore longer (epsilon, exploration_noise, noise_correlation)"
