@@ -529,10 +529,14 @@ def test_a_training_that_learns_nothing_is_replaced_once(
     assert sum(run.env_steps for run in solve.runs) + solve.probe.steps <= 20_000 + 512
 
 
-@pytest.mark.parametrize(("share", "is_replaced"), [(0.84, True), (0.86, False)])
-def test_no_restart_without_a_reserve(
-    share: float, is_replaced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize(("share", "at", "fields", "is_replaced"), [
+    (0.84, 0.3, {}, True), (0.86, 0.3, {}, False),
+    (0.84, 0.3, {"intrinsic": {}}, False), (0.84, 0.5, {"intrinsic": {}}, True),
+])  # fmt: skip
+def test_no_restart_without_a_reserve_or_before_a_bonus_could_pay_off(
+    share: float, at: float, fields: dict[str, Any], is_replaced: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     """A coordinator may come back late: then the training goes on as it is."""
     stopped: list[Task] = []
 
@@ -544,9 +548,10 @@ def test_no_restart_without_a_reserve(
     monkeypatch.setattr(Solve, "_early", lambda self, run: (chosen(CHOICES), "it learns nothing"))
     for name in ("_late", "_keep_to_time", "_save", "_look_ahead"):
         monkeypatch.setattr(Solve, name, lambda self, *facts: None)
-    monkeypatch.setattr(Solve, "_share_of", lambda self, task: 0.5)
+    monkeypatch.setattr(Solve, "_share_of", lambda self, task: at)
     made = Solve.__new__(Solve)
-    made.state, made.pool = {"candidates": {}, "lines": []}, Stopping()
+    made.state = {"candidates": {"x": fields}, "winner": {"name": "x"}, "lines": []}
+    made.pool = Stopping()
     made._told, made._tell = 0, lambda stage, text: None
     next(made._watch(Task(tmp_path, ())))
     assert ("restart" in made.state, len(stopped)) == (is_replaced, int(is_replaced))

@@ -401,10 +401,12 @@ class Solve:
         """Wait for the training; at some points decide whether it is worth going on."""
         done = self.state.setdefault("checks", {})
         began_at = self._steps_of(task)
+        explores = "intrinsic" in self._candidate(self.state["winner"]["name"]).fields
+        early = LATE if explores else EARLY  # a bonus for what is new pays off later
         while not task.is_over:
             self._keep_to_time(task, began_at)
             share = self._share_of(task)
-            for name, at, look in (("early", EARLY, self._early), ("late", LATE, self._late)):
+            for name, at, look in (("early", early, self._early), ("late", LATE, self._late)):
                 if share >= at and name not in done:
                     found = look(Run(task.folder))
                     done[name] = None if found is None else found[1]
