@@ -154,7 +154,9 @@ class EnvFields(Fields):
     """Engine that steps the environments. auto: the fastest one that supports the environment."""
     obs_type: Literal["rgb", "ram", "objects"] | None = None
     """What an Atari game shows: its screen, its memory (ram), or the objects on screen, which are
-    known of Pong, Breakout, Boxing, Freeway and MsPacman. Unset: rgb."""
+    known of Pong, Breakout, Boxing, Freeway, MsPacman, Alien, Asterix, Berzerk, Bowling, Gopher,
+    IceHockey, Kangaroo, MontezumaRevenge, Pitfall, Seaquest, Skiing, SpaceInvaders and Tennis.
+    Unset: rgb."""
     frame_stack: Count | None = None
     """Number of latest frames in an observation. Unset: the suite's default. More: shows motion,
     needs more memory."""

@@ -1,6 +1,7 @@
 """Objects read from RAM, held against the pixels of the sprites on the screen."""
 
-from typing import Any
+import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from gymnasium_solver.config.field_docs import field_docs
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.suites.atari import JUMP, OBJECTS, UNIT, ObjectReader
+from gymnasium_solver.envs.suites.atari_objects import JUMP, OBJECTS, UNIT, ObjectReader, Thing
+from gymnasium_solver.errors import EnvError
 
 # Colour of a sprite, and where on the screen (top, bottom, left, right) nothing else has it.
 SPRITES: dict[str, dict[str, tuple[tuple[int, int, int], tuple[int, int, int, int]]]] = {
@@ -52,6 +54,203 @@ def centre(frame: np.ndarray, colour: Any, crop: Any) -> tuple[float, float] | N
     if not 3 <= len(rows) <= 500 or np.ptp(columns) > 30 or np.ptp(rows) > 55:
         return None
     return (columns.min() + columns.max()) / 2 + left, (rows.min() + rows.max()) / 2 + top
+
+
+class Seen(NamedTuple):
+    """What is on the screen at a told position."""
+
+    colours: tuple[tuple[int, int, int], ...]
+    rows: tuple[int, int] = (0, 210)
+    """Of a thing without a y."""
+    lane: int = 0
+    """Pixels from the rows of the first of several to those of the next."""
+    within: int = 3
+    """Pixels."""
+    share: float = 0.8
+    """Of the frames in which it is told; some sprites flicker."""
+
+
+# By the names without their numbers: several have the same colours.
+SEEN: dict[str, dict[str, Seen]] = {
+    "Alien": {
+        "player": Seen(((132, 144, 252),), share=0.55),
+        "alien": Seen(((132, 252, 212), (252, 252, 84), (236, 140, 224), (101, 111, 228))),
+    },
+    "Asterix": {
+        "player": Seen(((187, 187, 53),)),
+        "item": Seen(((184, 50, 50), (170, 170, 170)), (26, 38), 16),
+    },
+    "Berzerk": {
+        "player": Seen(((240, 170, 103),), within=4),
+        "missile": Seen(((240, 170, 103),)),
+        "robot": Seen(((198, 108, 58), (210, 210, 64)), within=4),
+    },
+    "Bowling": {
+        "player": Seen(((84, 92, 214),)),
+        "ball": Seen(((45, 50, 184),), within=2),
+    },
+    "Gopher": {
+        "player": Seen(((84, 92, 214),), (90, 150)),
+        "gopher": Seen(((72, 44, 0),), within=4),
+    },
+    "IceHockey": {
+        "player": Seen(((184, 50, 50),)),
+        "enemy": Seen(((82, 126, 45),)),
+        "puck": Seen(((0, 0, 0),)),
+    },
+    "Kangaroo": {
+        "player": Seen(((223, 183, 85),), within=4),
+        "child": Seen(((223, 183, 85),), (12, 27)),
+        "monkey": Seen(((227, 151, 89),), within=4, share=0.6),
+        "falling_coconut": Seen(((162, 98, 33),), (40, 140), within=1, share=0.4),
+    },
+    "MontezumaRevenge": {
+        "player": Seen(((200, 72, 72), (210, 182, 86))),
+        "skull": Seen(((236, 236, 236),), (165, 180)),
+    },
+    "Pitfall": {
+        "player": Seen(((92, 186, 92),), share=0.7),
+        "log": Seen(((105, 105, 15),), (112, 134), within=4, share=0.1),
+        "scorpion": Seen(((236, 236, 236),), (165, 182)),
+    },
+    "Seaquest": {
+        "player": Seen(((187, 187, 53),)),
+        "missile": Seen(((187, 187, 53),), within=1),
+        "enemy": Seen(((92, 186, 92), (170, 170, 170)), (138, 156), -24),
+        "diver_or_missile": Seen(((66, 72, 200),), (138, 156), -24),
+        "oxygen": Seen(((163, 57, 21),), (170, 175), within=1, share=0.7),
+        "divers_aboard": Seen(((24, 26, 167),), (176, 190)),
+    },
+    "Skiing": {
+        "player": Seen(((214, 92, 92),), (30, 80)),
+        "gate": Seen(((66, 72, 200), (184, 50, 50)), within=19),
+        "tree": Seen(((82, 126, 45), (110, 156, 66), (72, 160, 72), (158, 208, 101)), within=4),
+    },
+    "SpaceInvaders": {
+        "player": Seen(((50, 132, 50),), (185, 195)),
+        "bullet": Seen(((142, 142, 142),), within=1, share=0.35),
+        "bomb": Seen(((142, 142, 142),), within=1, share=0.08),
+    },
+    "Tennis": {
+        "upper": Seen(((240, 128, 128), (117, 128, 240))),
+        "lower": Seen(((240, 128, 128), (117, 128, 240))),
+        "ball": Seen(((236, 236, 236),), within=1),
+        "shadow": Seen(((74, 74, 74),), within=1),
+    },
+}
+
+
+COME_LATE = {"Kangaroo": 1000, "SpaceInvaders": 600}  # monkeys, bombs: after so many steps
+
+
+def played(game: str, n_steps: int = 300, unseen: int = 60) -> tuple[np.ndarray, np.ndarray]:
+    """The RAM and the screen of each step after the first ones, with random actions that last."""
+    options = {"obs_type": "ram", "repeat_action_probability": 0.0, "frame_skip": 2}
+    env = make_vector_env(f"ALE/{game}-v5", 1, env_kwargs=options, render_mode="rgb_array")
+    space: Any = env.action_space
+    rng, action = np.random.default_rng(0), 0
+    env.reset(1)
+    ram, frames = [], []
+    for t in range(unseen + n_steps):
+        if t % 8 == 0:
+            action = int(rng.integers(space.n))
+        ram.append(env.step(np.array([action])).obs[0].copy())
+        frames.append(env.render(0) if t >= unseen else None)
+    env.close()
+    return np.array(ram[unseen:]), np.array(frames[unseen:])
+
+
+def pixels_of(colours: tuple[tuple[int, int, int], ...], frames: np.ndarray) -> np.ndarray:
+    """bool [T, 210, 160]: has a pixel one of the colours, in this frame or the last one? Sprites
+    flicker. What always has it is background."""
+    codes = frames.astype(np.int32) @ np.array([1 << 16, 1 << 8, 1], np.int32)
+    wanted = [(r << 16) + (g << 8) + b for r, g, b in colours]
+    found = np.any([codes == code for code in wanted], axis=0)
+    found[1:] |= found[:-1].copy()
+    return found & ~found.all(axis=0)
+
+
+def is_seen(thing: Thing, seen: Seen, ram: np.ndarray, has_colour: np.ndarray) -> list[list[bool]]:
+    """For each frame in which it is told to be on the screen: whether its colours are there,
+    whether they are in a frame of another time, and whether they are beside it."""
+    numbers = re.findall(r"\d+", thing.name)
+    down = seen.lane * (int(numbers[0]) - 1) if numbers else 0
+    found = []
+    for t, row in enumerate(ram):
+        if thing.shown_at is not None and row[thing.shown_at] & thing.mask == thing.hidden:
+            continue
+        place = []
+        for axis, size in ((thing.y, 210), (thing.x, 160)):
+            if axis is None:
+                place.append(slice(seen.rows[0] + down, seen.rows[1] + down))
+                continue
+            pixel = axis.scale * ((int(row[axis.address]) + axis.shift) % 256) + axis.offset
+            if not 12 < pixel < size - 12 or (axis is thing.y and not 25 < pixel < 190):
+                break
+            place.append(slice(round(pixel - seen.within), round(pixel + seen.within) + 1))
+        else:
+            rows, columns = place
+            aside = slice(columns.start - 20, columns.stop - 20)
+            if columns.start < 40:
+                aside = slice(columns.start + 20, columns.stop + 20)
+            other = has_colour[(t + 61) % len(ram)]
+            looked = (
+                has_colour[t, rows, columns],
+                other[rows, columns],
+                has_colour[t, rows, aside],
+            )
+            found.append([bool(part.any()) for part in looked])
+    return found
+
+
+@pytest.mark.parametrize("game", list(SEEN))
+def test_what_is_told_is_on_the_screen(game: str) -> None:
+    ram, frames = played(game, unseen=COME_LATE.get(game, 60))
+    found: dict[str, list[list[bool]]] = {name: [] for name in SEEN[game]}
+    places = {name: pixels_of(seen.colours, frames) for name, seen in SEEN[game].items()}
+    for thing in OBJECTS[game]:
+        if thing.name != "invaders" and (thing.x is not None or thing.y is not None):
+            name = re.sub(r"(_\d+)+$", "", thing.name)
+            found[name] += is_seen(thing, SEEN[game][name], ram, places[name])
+    for name, looked in found.items():
+        assert len(looked) > 20, name
+        here, at_another_time, aside = np.mean(looked, axis=0)
+        assert here >= SEEN[game][name].share, (name, here)
+        assert min(at_another_time, aside) <= 0.7 * here, (name, here, at_another_time, aside)
+
+
+def test_facts_are_seen() -> None:
+    ram, frames = played("Asterix", 200)
+    for t, lane in np.ndindex(200, 8):
+        x = int(ram[t, 42 + lane]) + 3
+        if ram[t, 18 - lane] != 11 and 12 < x < 148:
+            item = frames[t, 27 + 16 * lane : 37 + 16 * lane, x - 4 : x + 5]
+            is_enemy = (item == np.uint8((228, 111, 111))).all(axis=-1).any()
+            assert is_enemy == ram[t, 29 + lane] & 1
+    ram, frames = played("SpaceInvaders", 300)
+    facts = [thing for thing in OBJECTS["SpaceInvaders"] if thing.x is None and thing.y is None]
+    left = sum((ram[:, fact.shown_at] & fact.mask > 0).astype(int) for fact in facts)
+    assert (left == ram[:, 17]).all()
+    pixels = (frames == np.uint8((134, 134, 29))).all(axis=-1)
+    assert np.corrcoef(left, pixels.sum(axis=(1, 2)))[0, 1] > 0.9
+    # The upper left corner of the invaders; the reader tells the middle of the first one.
+    corners = [(place[1].min(), place[0].min()) for place in map(np.nonzero, pixels)]
+    told = np.stack([ram[:, 26] - 1.0, 31 + 2.0 * ram[:, 16]], axis=1)
+    assert (np.array(corners) == told).all(axis=1).mean() > 0.9
+
+
+@pytest.mark.parametrize("game", list(OBJECTS))
+def test_any_memory_gives_numbers_of_the_space(game: str) -> None:
+    reader, rng = ObjectReader(f"ALE/{game}-v5", 64), np.random.default_rng(0)
+    assert len(set(reader.names)) == len(reader.names)
+    for ram in (np.zeros((64, 128)), np.full((64, 128), 255), rng.integers(256, size=(64, 128))):
+        obs = reader(ram.astype(np.uint8), np.zeros(64, bool))
+        assert all(reader.space.contains(row) for row in obs)
+
+
+def test_a_game_without_a_table_says_which_have_one() -> None:
+    with pytest.raises(EnvError, match=r"Zaxxon-v5: .*ALE/Pong-v5.*ALE/Tennis-v5\. Use"):
+        ObjectReader("ALE/Zaxxon-v5", 1)
 
 
 @pytest.mark.parametrize("game", list(SPRITES))

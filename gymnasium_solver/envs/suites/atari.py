@@ -15,7 +15,7 @@ not a reset row: `Step.is_over` marks the end of the game. The engines' own rule
 used: EnvPool's plays up to 30 unseen frames and drops their score, and ale-py's starts a new game.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -23,13 +23,13 @@ import numpy as np
 
 from gymnasium_solver.envs.engines.envpool import EnvPoolEngine, atari_id
 from gymnasium_solver.envs.spec import EnvRequest
+from gymnasium_solver.envs.suites.atari_objects import N_RAM, ObjectReader, game_of
 from gymnasium_solver.envs.suites.game_options import USUAL_SIZE, AtariOptions
 from gymnasium_solver.envs.vector import Info, RawStep, Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.frames import FrameStack
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs
 
-N_RAM = 128
 HINT = 'ale-py is an extra: pip install "gymnasium-solver[atari]"'
 # Games without FIRE, and two where it comes first; in all others, and in the full set, it is 1.
 _NO_FIRE = {
@@ -193,147 +193,3 @@ def _fire_action(env_id: str, options: AtariOptions) -> int | None:
     if not options.fire_reset or (game_of(env_id) in _NO_FIRE and not options.full_action_space):
         return None
     return 0 if game_of(env_id) in _FIRE_IS_0 and not options.full_action_space else 1
-
-
-def game_of(env_id: str) -> str:
-    """ALE/Pong-v5 -> Pong."""
-    return env_id.removeprefix("ALE/").rpartition("-")[0]
-
-
-# -- objects, read from the console's 128 bytes of RAM --------------------------------------------
-
-HALF_WIDTH, HALF_HEIGHT = 80.0, 105.0  # of the screen, in pixels
-UNIT = 16.0  # pixels
-JUMP, FAR = 40.0, 80.0  # pixels
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Centre of a sprite in pixels = sign * byte + offset."""
-
-    address: int
-    offset: float
-    sign: int = 1
-
-
-@dataclass(frozen=True)
-class Thing:
-    """Something that moves; it is there while the byte at `shown_at` is not 0 (None: always)."""
-
-    name: str
-    x: Axis | None = None
-    y: Axis | None = None
-    shown_at: int | None = None
-
-
-def _ghost(name: str, index: int) -> Thing:
-    return Thing(name, Axis(6 + index, -8.5), Axis(12 + index, 5.5))
-
-
-OBJECTS: dict[str, tuple[Thing, ...]] = {
-    "Pong": (
-        Thing("player", y=Axis(51, -6.0)),
-        Thing("enemy", y=Axis(50, -7.5), shown_at=50),
-        Thing("ball", Axis(49, -48.5), Axis(54, -12.5), shown_at=54),
-    ),
-    "Breakout": (
-        Thing("paddle", x=Axis(72, -39.5)),
-        Thing("ball", Axis(99, -48.5), Axis(101, 10.5), shown_at=101),
-    ),
-    "Boxing": (
-        Thing("player", Axis(32, 11.5), Axis(34, 61.0)),
-        Thing("enemy", Axis(33, 9.5), Axis(35, 60.0)),
-    ),
-    "Freeway": (
-        Thing("chicken", y=Axis(14, 196.5, -1)),
-        *(Thing(f"car_{lane}", x=Axis(118 - lane, 1.0)) for lane in range(1, 11)),
-    ),
-    "MsPacman": (
-        Thing("player", Axis(10, -8.5), Axis(16, 5.5)),
-        *(_ghost(name, i) for i, name in enumerate(("sue", "inky", "pinky", "blinky"))),
-    ),
-}
-
-
-class ObjectReader:
-    """Turns the RAM of N games into vectors; remembers the last positions for the velocities.
-
-        reader = ObjectReader("ALE/Pong-v5", n_envs=8)
-        obs = reader(ram, opened)          # uint8 (8, 128) -> float32 (8, len(reader.names))
-
-    Every object gives its position (x in [-1, 1] from left to right, y from top to bottom),
-    velocity and, on the axes of the first one, which is the player's, its distance from there; one
-    that can vanish also gives 1 or 0, whether it is there, and zeros while it is not. Velocities
-    and distances are in units of 16 pixels, about a sprite: as shares of the screen, what decides
-    whether a ball is hit would be a few hundredths. A velocity is the change since the last step, 0
-    where the object was not there before or has jumped (by more than 40 pixels: a new serve, the
-    other end of a tunnel); a distance is reported up to 80 pixels.
-
-    The addresses were found by fitting bytes to the pixels of the sprites, and the tests hold each
-    against the screen."""
-
-    def __init__(self, env_id: str, n_envs: int) -> None:
-        game = game_of(env_id)
-        if game not in OBJECTS:
-            known = ", ".join(f"ALE/{name}-v5" for name in OBJECTS)
-            raise EnvError(
-                f"{env_id}: its objects are not known; obs_type objects is for {known}. Use ram."
-            )
-        things = OBJECTS[game]
-        flagged = [thing.shown_at for thing in things if thing.shown_at is not None]
-        axes: list[Axis] = []
-        names: list[str] = []
-        sizes: list[float] = []  # of each axis: half the screen
-        shown: list[int] = []  # of each axis: the byte that shows its object; 128 stands for always
-        pairs: list[tuple[int, int]] = []  # axes, and the player's, from which they are measured
-        player: dict[str, int] = {}
-        for thing in things:
-            for label, axis, half in (("x", thing.x, HALF_WIDTH), ("y", thing.y, HALF_HEIGHT)):
-                if axis is None:
-                    continue
-                if thing is things[0]:
-                    player[label] = len(names)
-                elif label in player:
-                    pairs.append((len(names), player[label]))
-                names.append(f"{thing.name}_{label}")
-                axes.append(axis)
-                sizes.append(half)
-                shown.append(N_RAM if thing.shown_at is None else thing.shown_at)
-        self.names = [
-            *names,
-            *(f"{name}_velocity" for name in names),
-            *(f"{names[i]}_from_{things[0].name}" for i, _ in pairs),
-            *(f"{thing.name}_is_there" for thing in things if thing.shown_at is not None),
-        ]
-        self._sizes, self._shown = np.array(sizes, np.float32), np.array(shown)
-        self._apart, self._origin = np.array(pairs, np.int64).reshape(-1, 2).T
-        self._addresses = np.array([axis.address for axis in axes])
-        self._signs = np.array([axis.sign for axis in axes], np.float32)
-        self._offsets = np.array([axis.offset for axis in axes], np.float32)
-        self._flags = np.array(flagged, np.int64)
-        self._pixels = np.zeros((n_envs, len(axes)), np.float32)
-        self._was_there = np.zeros((n_envs, len(axes)), np.bool_)
-        counts = (len(axes), len(axes), len(self._apart), len(flagged))
-        high = np.repeat(np.array([1.0, JUMP / UNIT, FAR / UNIT, 1.0], np.float32), counts)
-        low = np.where(np.arange(len(high)) < len(high) - len(flagged), -high, np.float32(0))
-        self.space = gymnasium.spaces.Box(low, high, dtype=np.float32)
-
-    def __call__(self, ram: np.ndarray, opened: np.ndarray) -> np.ndarray:
-        """float32 (N, F): positions, velocities, distances, what is there. `opened`: new games."""
-        pixels = self._signs * ram[:, self._addresses] + self._offsets
-        there = np.concatenate([ram, np.ones((len(ram), 1), np.uint8)], axis=1)[:, self._shown] > 0
-        moved = pixels - self._pixels
-        is_known = there & self._was_there & ~opened[:, None] & (np.abs(moved) <= JUMP)
-        self._pixels, self._was_there = pixels, there
-        distance = np.clip(pixels[:, self._apart] - pixels[:, self._origin], -FAR, FAR)
-        position = np.clip((pixels - self._sizes) / self._sizes, -1.0, 1.0)
-        return np.concatenate(
-            [
-                np.where(there, position, 0.0),
-                np.where(is_known, moved / UNIT, 0.0),
-                np.where(there[:, self._apart], distance / UNIT, 0.0),
-                ram[:, self._flags] > 0,
-            ],
-            axis=1,
-            dtype=np.float32,
-        )
