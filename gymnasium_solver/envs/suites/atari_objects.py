@@ -255,7 +255,7 @@ class ObjectReader:
         self._flags = np.array([thing.shown_at for thing in flagged], np.int64)
         self._masks = np.array([thing.mask for thing in flagged], np.uint8)
         self._hidden = np.array([thing.hidden for thing in flagged], np.uint8)
-        self._pixels = np.zeros((n_envs, len(axes)), np.float32)
+        self._pixels: np.ndarray = np.zeros((n_envs, len(axes)), np.float32)
         self._was_there = np.zeros((n_envs, len(axes)), np.bool_)
         counts = (len(axes), len(axes), len(self._apart), len(flagged))
         high = np.repeat(np.array([1.0, JUMP / UNIT, FAR / UNIT, 1.0], np.float32), counts)
@@ -264,7 +264,7 @@ class ObjectReader:
 
     def __call__(self, ram: np.ndarray, opened: np.ndarray) -> np.ndarray:
         """float32 (N, F): positions, velocities, distances, what is there. `opened`: new games."""
-        pixels = self._scales * (ram[:, self._addresses] + self._shifts) + self._offsets
+        pixels: np.ndarray = self._scales * (ram[:, self._addresses] + self._shifts) + self._offsets
         flags = (ram[:, self._flags] & self._masks) != self._hidden
         there = np.concatenate([flags, np.ones((len(ram), 1), np.bool_)], axis=1)[:, self._shown]
         moved = pixels - self._pixels
