@@ -2,28 +2,41 @@
 
     .venv/bin/python -m benchmarks.c_envs                       # five turns, a few minutes
     .venv/bin/python -m benchmarks.c_envs --repeats 1 --steps 100000
+    .venv/bin/python -m benchmarks.c_envs --base ../older       # also EnvPool in another checkout
 
 The same work on each engine: 64 environments, 32 steps, two layers of 64, one thread, one or four
 passes over the rollout. The engines take turns, ratios are taken turn by turn, and medians and
 ranges are shown. Rates are of CPU time, which other processes disturb little. The first table is
-of the engine without a policy. Written to results/c_envs.json and .md.
+of the engine without a policy. `--base`: a checkout of an older commit, whose EnvPool trains in the
+same turns (git worktree add ../older aae2af4). Written to results/c_envs.json and .md.
 """
 
 import argparse
-import tempfile
+import json
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.bench.harness import ROOT, describe, header, say, spread, table, write
+from benchmarks import training_rate
+from gymnasium_solver.bench.harness import (
+    ROOT,
+    describe,
+    header,
+    own_environment,
+    say,
+    spread,
+    table,
+    write,
+)
 from gymnasium_solver.envs.engines.c.engine import Copies, load_program, shipped_names
 from gymnasium_solver.envs.make import make_vector_env, training_env
 from gymnasium_solver.fast.native.build import prefer_compiled
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import collector_for
-from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
 
 NAME = "c_envs"
@@ -73,19 +86,17 @@ def pool_rate(n_envs: int = 1024, seconds: float = 1.0) -> float:
     return n * n_envs / (time.process_time() - start) / 1e6
 
 
-def training_rate(engine: str, n_epochs: int, n_steps: int) -> float:
-    """Thousands of steps in a second of a core's time: a training less one of half its length, so
-    that start, compiling and tests do not count."""
+def training_rates(engine: str, n_epochs: int, n_steps: int, base: Path | None = None) -> float:
+    """Thousands of steps in a second of CPU time of a training, of this checkout or of another."""
     env_id, mode = ENGINES[engine]
     given: dict[str, Any] = {**WORK, "vectorization_mode": mode, "n_epochs": n_epochs}
-    taken_s = []
-    for n in (n_steps // 2, n_steps):
-        config = load_config(f"{env_id}:ppo", overrides={**given, "max_env_steps": n})
-        start = time.process_time()
-        with tempfile.TemporaryDirectory() as folder:
-            train(config, runs_root=Path(folder))
-        taken_s.append(time.process_time() - start)
-    return n_steps / 2 / (taken_s[1] - taken_s[0]) / 1000
+    target, fields = f"{env_id}:ppo", given | {"max_env_steps": n_steps}
+    if base is None:
+        return training_rate.training_rate(target, fields) / 1000
+    command = [sys.executable, training_rate.__file__, target, json.dumps(fields)]
+    environment = own_environment() | {"PYTHONPATH": str(base)}
+    done = subprocess.run(command, cwd=base, env=environment, stdout=subprocess.PIPE, check=True)
+    return float(json.loads(done.stdout.splitlines()[-1])["steps_per_s"]) / 1000
 
 
 def rollout_rate(engine: str, n_rollouts: int = 100) -> float:
@@ -105,7 +116,7 @@ def rollout_rate(engine: str, n_rollouts: int = 100) -> float:
     return (clock - first) / taken_s / 1000
 
 
-def measured(repeats: int, n_steps: int) -> dict[str, Any]:
+def measured(repeats: int, n_steps: int, base: Path | None) -> dict[str, Any]:
     """Rates by engine: of the engine alone, of rollouts, and of PPO by the passes over each."""
     turns, alone = range(repeats), dict[str, list[float]]()
     for name in shipped_names():
@@ -116,15 +127,20 @@ def measured(repeats: int, n_steps: int) -> dict[str, Any]:
         for engine, rates in rollouts.items():
             rates.append(rollout_rate(engine))
     training: dict[str, dict[str, list[float]]] = {}
+    older = {} if base is None else {f"EnvPool at {_commit_of(base)}": ("EnvPool", base)}
+    sides: dict[str, tuple[str, Path | None]] = {engine: (engine, None) for engine in ENGINES}
     for n_epochs in (1, 4):
-        for engine in ENGINES:  # compiles what the others share
-            training_rate(engine, n_epochs, 8192)
-        found = training[str(n_epochs)] = {engine: [] for engine in ENGINES}
+        found = training[str(n_epochs)] = {side: [] for side in sides | older}
         for _ in turns:
-            for engine, rates in found.items():
-                rates.append(training_rate(engine, n_epochs, n_steps))
-                say(f"{n_epochs} passes, {engine}: {rates[-1]:.0f} k steps/s")
+            for side, (engine, checkout) in (sides | older).items():
+                found[side].append(training_rates(engine, n_epochs, n_steps, checkout))
+                say(f"{n_epochs} passes, {side}: {found[side][-1]:.0f} k steps/s")
     return {"alone": alone, "rollouts": rollouts, "training": training}
+
+
+def _commit_of(checkout: Path) -> str:
+    command = ["git", "-C", str(checkout), "rev-parse", "--short=7", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def markdown(result: dict[str, Any]) -> str:
@@ -154,21 +170,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=200_000)
+    parser.add_argument("--base", type=Path, help="a checkout of an older commit")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     args = parser.parse_args()
     command = f"python -m benchmarks.c_envs --repeats {args.repeats} --steps {args.steps}"
-    result = header(command) | {"benchmark": NAME} | measured(args.repeats, args.steps)
+    if args.base is not None:
+        command += " --base CHECKOUT"
+    found = measured(args.repeats, args.steps, args.base and args.base.resolve())
+    result = header(command) | {"benchmark": NAME} | found
     write(args.out, NAME, result, markdown(result))
     say(markdown(result))
 
 
 def compared(found: dict[str, list[float]]) -> str:
-    """A table of rates by engine, and their ratios to EnvPool's."""
+    """A table of rates by engine, and their ratios to those of EnvPool, here and at the base."""
+    pools = [side for side in found if side.startswith("EnvPool")]
     lines = []
-    for engine, rates in found.items():
-        ratios = [own / pool for own, pool in zip(rates, found["EnvPool"], strict=True)]
-        lines.append((engine, spread(rates), spread(ratios, 2)))
-    return table(("engine", "thousand steps/s", "x EnvPool"), lines)
+    for side, rates in found.items():
+        ratios = [
+            spread([own / pool for own, pool in zip(rates, found[to], strict=True)], 2)
+            for to in pools
+        ]
+        lines.append((side, spread(rates), *ratios))
+    return table(("engine", "thousand steps/s", *(f"x {pool}" for pool in pools)), lines)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.observations import map_obs
 from gymnasium_solver.tree import map_tree
 
+UNITS_MEASURED = 256  # samples on which hidden units are measured
+
 
 class Targets(NamedTuple):
     """What a rollout is learnt from, [T, N] each."""
@@ -63,10 +65,8 @@ class Prepared(NamedTuple):
     n_rows: int
     """Rows of the rollout, reset rows included."""
 
-    def take(self, index: Tensor | None) -> Batch:
-        """Select samples or sequences by index; None selects all of them."""
-        if index is None:
-            return self.batch
+    def take(self, index: Tensor | slice) -> Batch:
+        """Select samples or sequences."""
         part: Batch = map_tree(lambda column: column[index], self.batch)
         return part
 
@@ -176,9 +176,10 @@ def details(
     learner: Learner, descent: Descent, data: Prepared, numbers: Mapping[str, float],
     part: Part, rollout: Rollout,
 ) -> dict[str, float]:  # fmt: skip
-    """Metrics that cost time: gradient norms by part of the network, targets, and hidden units on
-    the first minibatch."""
-    first = data.take(None if part is None else learner.to_device(part))
+    """Metrics that cost time: gradient norms by part of the network in the first minibatch, hidden
+    units on some of its samples, and targets."""
+    some = np.arange(data.n)[:UNITS_MEASURED] if part is None else part[:UNITS_MEASURED]
+    first = data.take(learner.to_device(some))
     with torch.no_grad(), watch_units(learner.net) as units:
         evaluate_actions(learner.net, learner.actions, first)
     return {

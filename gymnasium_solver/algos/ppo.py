@@ -7,8 +7,8 @@ shuffled minibatches. Differences from common implementations:
   distribution, which the rollout records.
 - Truncated episodes bootstrap from their true final observation (see ops.gae).
 - Minibatches have nearly equal sizes and never contain reset rows.
-- Loss metrics describe the policy after the update. They are measured once over the whole rollout,
-  or over a subset of it for image observations.
+- Loss metrics describe the policy after the update. They are measured once, on at most 1,024 evenly
+  spaced samples of the rollout, 512 with images; on all of them if adaptive_kl reads the KL.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -52,7 +52,7 @@ from gymnasium_solver.fast.descent import Part
 from gymnasium_solver.fast.program import by_name
 from gymnasium_solver.nets.actor_critic import ActorCritic
 
-IMAGES_MEASURED = 512  # samples of a rollout used for the metrics of an update
+MEASURED_ROWS, MEASURED_IMAGES = 1024, 512  # samples used for the metrics of an update
 NUMBERS = ("clip_range", "vf_coef", "ent_coef", "clip_range_vf")
 
 
@@ -213,12 +213,12 @@ class PPO(Learner):
 
     @torch.no_grad()
     def _measure(self, data: Prepared, numbers: Mapping[str, float]) -> dict[str, Tensor]:
-        """Compute the loss terms after the update. Image observations are measured on evenly spaced
-        rows: measuring all of them would cost another third of an epoch."""
-        batch = data.batch
-        if self.net.has_images and not batch.is_sequence and data.n > IMAGES_MEASURED:
-            rows = torch.arange(IMAGES_MEASURED, device=self.device) * data.n // IMAGES_MEASURED
-            batch = data.take(rows)
+        """Compute the loss terms after the update. Measuring all samples would cost another third of
+        a pass over them."""
+        batch, most = data.batch, MEASURED_IMAGES if self.net.has_images else MEASURED_ROWS
+        is_read = self.config.adaptive_kl is not None and not self.net.has_images
+        if not (batch.is_sequence or is_read) and data.n > most:
+            batch = data.take(slice(None, None, -(-data.n // most)))
         found = self.measure.on((batch,), list(numbers.values()))
         return dict(zip(MEASURED, found, strict=False))
 

@@ -259,7 +259,9 @@ class Descent:
     ) -> Steps | None:  # fmt: skip
         """All steps in one call of the compiled program: the same bits as one after another."""
         coefficients = list(numbers.values())
-        native = self.gradient.compiled(self._taken(batch, parts[0]), coefficients)
+        native = self.gradient.native
+        if native is None:
+            native = self.gradient.compiled(self._taken(batch, parts[0]), coefficients)
         if native is None:
             return None
         assert isinstance(self.optimizer, FlatOptimizer)

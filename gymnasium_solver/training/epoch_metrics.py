@@ -30,8 +30,9 @@ WINDOWS = ("returns", "lengths", "truncations", "successes")  # of EpisodeStats,
 # Limits of RolloutDetails:
 MOST_NUMBERS = 2**18  # measured per part of the observations
 MOST_ROWS, LEAST_ROWS = 4096, 16
-STEPS_BETWEEN = 4096
-EPOCHS_BETWEEN = 50  # at least, of rollouts on a device
+STEPS_BETWEEN, EPOCHS_BETWEEN = 4096, 4  # at least, but not for more than:
+STEPS_MOST = 16_384
+DEVICE_EPOCHS_BETWEEN = 50  # at least, of rollouts on a device
 N_CPUS = os.cpu_count() or 1  # asking takes a system call or three
 PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 TOLERANCE = 1e-4  # of a bound: rounding of 32-bit numbers is not a violation
@@ -174,8 +175,9 @@ def detail_epochs(config: Config, on_device: bool = False) -> int | None:
     details are copied from there, which takes as long as an epoch."""
     freq = config.log_details_freq_epochs
     if freq == "auto":
-        fewest = EPOCHS_BETWEEN if on_device else 1
-        return max(fewest, round(STEPS_BETWEEN / (config.n_envs * config.n_steps)))
+        steps = config.n_envs * config.n_steps  # of an epoch
+        fewest = DEVICE_EPOCHS_BETWEEN if on_device else min(EPOCHS_BETWEEN, STEPS_MOST // steps)
+        return max(1, fewest, round(STEPS_BETWEEN / steps))
     return freq or None
 
 

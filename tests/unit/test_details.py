@@ -102,7 +102,8 @@ def test_how_often_details_are_logged() -> None:
         return build_config({"env_id": "CartPole-v1", "algo_id": "ppo", **fields})
 
     assert detail_epochs(config(n_envs=8, n_steps=32)) == 16
-    assert detail_epochs(config(n_envs=8, n_steps=2048)) == 1
+    for n_steps, epochs in ((128, 4), (256, 4), (1024, 2), (2048, 1), (4096, 1)):
+        assert detail_epochs(config(n_envs=8, n_steps=n_steps)) == epochs
     assert detail_epochs(config(log_details_freq_epochs=3)) == 3
     assert detail_epochs(config(log_details_freq_epochs=0)) is None
     assert detail_epochs(config(log_details_freq_epochs=None)) is None
