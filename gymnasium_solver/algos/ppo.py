@@ -213,8 +213,8 @@ class PPO(Learner):
 
     @torch.no_grad()
     def _measure(self, data: Prepared, numbers: Mapping[str, float]) -> dict[str, Tensor]:
-        """Compute the loss terms after the update. Measuring all samples would cost another third of
-        a pass over them."""
+        """Compute the loss terms after the update. Measuring all samples would cost another third
+        of a pass over them."""
         batch, most = data.batch, MEASURED_IMAGES if self.net.has_images else MEASURED_ROWS
         is_read = self.config.adaptive_kl is not None and not self.net.has_images
         if not (batch.is_sequence or is_read) and data.n > most:
