@@ -557,6 +557,19 @@ def test_no_restart_without_a_reserve_or_before_a_bonus_could_pay_off(
     assert ("restart" in made.state, len(stopped)) == (is_replaced, int(is_replaced))
 
 
+@pytest.mark.parametrize(("algo_id", "share"), [("ppo", 0.3), ("sac", 0.0)])
+def test_a_replay_preset_is_not_judged_before_it_could_learn(
+    algo_id: str, share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = "gymnasium_solver.experiments.auto.solve"
+    run = SimpleNamespace(env_steps=6_000, max_env_steps=20_000)
+    for name, found in {"is_run": True, "get_run": run, "get_config": {"algo_id": algo_id}}.items():
+        monkeypatch.setattr(f"{room}.{name}", lambda _, found=found: found)
+    made = Solve.__new__(Solve)
+    made.budget = Budget(env_steps=20_000)
+    assert made._share_of(Task(tmp_path, ())) == share
+
+
 def test_a_strangers_folder_that_names_code_needs_trust(tmp_path: Path) -> None:
     """Also where the configs so far are harmless: another one is made of what auto.json holds."""
     config = build_config({"env_id": "CartPole-v1", "algo_id": "ppo"})

@@ -11,7 +11,7 @@ measurements and every decision. A killed one continues from it. In order:
 2. choice: two presets by a table (choose.py).
 3. race: both presets with two seeds each, 9 % of the budget for each preset. The better seed of the
    winner goes on with its weights.
-4. training: the rest of the budget. At 10 % and 40 % it is looked at; what has learnt nothing, or
+4. training: the rest of the budget. At 25 % and 40 % it is looked at; what has learnt nothing, or
    has stalled, is replaced once by what its alerts call for (checks.py), or by the other preset,
    which gets all that is left. At 85 % it is said whether more steps would pay.
 5. verdict: the held-out test of the run with the best validation.
@@ -55,7 +55,7 @@ from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atom
 from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_run
 from gymnasium_solver.runs.run import Run, is_run, runs_root
 from gymnasium_solver.training.activity import sigterm_exits
-from gymnasium_solver.training.choose import Candidate, by_length, choose, has_gpu
+from gymnasium_solver.training.choose import Candidate, by_length, choose, has_gpu, kind_of
 from gymnasium_solver.training.live import request_edit
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.seeds import draw_seed
@@ -64,9 +64,9 @@ WINNER = "winner.yaml"
 RETURNS = "train/roll/ep_rew/mean"
 OVERTIME = 1.25
 VALIDATION = "val/roll/ep_rew/mean"
-EARLY, LATE, LAST = 0.1, 0.4, 0.85  # of the training, when it is looked at
+EARLY, LATE, LAST = 0.25, 0.4, 0.85  # of the training, when it is looked at
 RESERVE = 0.15  # of the budget: no restart with less
-EARLIEST = 5_000  # env steps: before, a replay preset has hardly learnt yet
+EARLIEST = {"on": 5_000, "off": 10_000}  # env steps: before, a preset has hardly learnt yet
 CLOSE = 0.1  # of the scale of scores: then the cheaper preset wins
 STALLED = "reward_stalled"
 Tell = Callable[[str, str], None]
@@ -452,10 +452,10 @@ class Solve:
         if not is_run(task.folder):
             return 0.0
         run = get_run(Run(task.folder))
-        if run.env_steps < EARLIEST:
+        config = get_config(Run(task.folder))
+        if run.env_steps < EARLIEST[kind_of(config)]:
             return 0.0
         if self.budget.minutes is not None:
-            config = get_config(Run(task.folder))
             return run.wall_s / (60.0 * float(config.get("max_minutes") or math.inf))
         return run.env_steps / max(run.max_env_steps or 1, 1)
 
