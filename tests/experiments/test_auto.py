@@ -152,7 +152,8 @@ def test_what_cannot_be_recognised_by_its_name() -> None:
         name for name, entry in gymnasium.registry.items()
         if str(entry.entry_point).startswith(("gymnasium.envs", "ale_py"))  # other tests add more
     ]  # fmt: skip
-    ids = [name.rpartition("/")[2] for name in shipped]
+    configs = Path(choosing.__file__).parents[1].joinpath("configs").rglob("*-v*.yaml")
+    ids = [name.rpartition("/")[2] for name in [*shipped, *(path.stem for path in configs)]]
     stems = {re.sub(r"-v\d+$", "", name).lower() for name in ids if len(name) > 6}
     folder = Path(auto.__file__).parent
     rooms = [*folder.glob("*.py"), *(Path(m.__file__ or "") for m in (probing, choosing))]
