@@ -363,22 +363,22 @@ class CompiledCollector(Collector):
         for name, kept in rows.carry.items():
             kept[0] = self._carry[name]
         arrays.rows.begin(start.is_over)
-        collect, ended = arrays.rows.collect, list[int]()
+        collect, n_ended = arrays.rows.collect, 0
         timer.switch("env")
         try:
             for first in range(0, n_rows, AT_ONCE):
                 if activity.is_paused:
                     activity.wait_while_paused()
-                n_ended = collect(min(AT_ONCE, n_rows - first))
-                ended += (first + np.flatnonzero(n_ended)).tolist()
+                n_ended += int(collect(min(AT_ONCE, n_rows - first)).sum())
         finally:  # also after an interrupt: what evaluates next must not write into these rows
             timer.exclude("act", arrays.rows.end())
         timer.switch()
-        for t in ended:
-            over = rows.terminated[t] | rows.truncated[t]
-            totals = arrays.totals(t + 1)
-            found = Ended(totals.episode_return, totals.episode_length, rows.terminated[t])
-            self.count_episodes(found.only(over))
+        if n_ended:
+            terminated, after = rows.terminated[:n_rows], slice(1, n_rows + 1)
+            totals = arrays.episode_return[after], arrays.episode_length[after]
+            self.count_episodes(
+                Ended(*totals, terminated).only(terminated | rows.truncated[:n_rows])
+            )
         self._rows_done = n_rows - 1
         activity.rollout_steps = int(np.count_nonzero(rows.valid[:n_rows]))
         self._obs, self._is_first = arrays.obs[n_rows].copy(), rows.is_first[n_rows].copy()
