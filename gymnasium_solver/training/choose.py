@@ -39,6 +39,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "rnd": {"intrinsic": {"kind": "rnd", "coef": 0.1}, **RARE},
 }
 """What can be added to a preset."""
+GRU_LR = 3.0  # times the learning rate of a preset: a small core learns slowly
 STEADY = {"normalize_reward": "size", "intrinsic": {"kind": "count", "coef": 1.0}}
 """Of counts, where every step costs or pays the same: then a new state is worth a step at first."""
 BONUS_SHARE = 0.5  # of the steps, in which a bonus falls to 0: it is not what is wanted in the end
@@ -323,6 +324,8 @@ def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
     fields = {**presets()[preset], **changes}
     for part in added:
         fields |= ADDED[part]
+        if part == "gru" and p.sees != "image":
+            fields["policy_lr"] *= GRU_LR
         if part == "count" and is_sparse(p) and p.usual_reward != 0:
             fields |= STEADY
     if p.sees != "vector" and fields.get("normalize_obs") == "rolling":
