@@ -233,7 +233,7 @@ def chosen(p: Probe) -> Candidate:
         (CHOICES, ["constant_return"], "ppo_discrete+count",
          {"intrinsic": {"kind": "count", "coef": 0.3}, "gae_lambda": 0.98}),
         (CHOICES, ["q_diverging"], "ppo_discrete+low_lr", {"policy_lr": pytest.approx(7e-4 / 3)}),
-        (CHOICES, ["memory_needed"], "ppo_discrete+gru", 
+        (CHOICES, ["memory_needed"], "ppo_discrete+gru",
          {"recurrent": "gru", "gamma": 0.975, "policy_lr": pytest.approx(21e-4)}),
         (CHOICES, ["short_horizon"], "ppo_discrete+far", {"gamma": 0.995}),
         (DENSE, ["no_signal", "kl_low"], "sac_sphere", {"noise_repeat": 16, "gamma": 0.975}),
