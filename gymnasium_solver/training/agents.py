@@ -259,6 +259,9 @@ def load_progress(state: Mapping[str, Any], env_steps: int, path: Path) -> Progr
         value = fields.get(name)
         if value is not None:
             _check_like(kind(), value, f"progress.{name}", path)
+    if fields["cut"] is not None:
+        whole = dict.fromkeys(("updates", "rows", "env_steps", "began"), 0)
+        _check_like(whole, fields["cut"], "progress.cut", path)
     with fitting(path):
         progress = Progress(**fields)
         if progress.passed_test is not None:
