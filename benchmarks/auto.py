@@ -29,6 +29,7 @@ TUNED = ROOT / "benchmarks/results/classics.json"
 NEAR = 0.8  # of the way from random to the best shipped config
 SOLVE, TASKS_MODULE = "solve", "benchmarks.auto_tasks"
 EPISODES = 100
+APART = 100  # a race takes the seeds that follow: those of two rows may not be the same
 HEAD = (
     "env", "env steps", "random", "bar", "solve", "trained", "verdicts", "SB3 PPO",
     "SB3 DQN or SAC", "at or above the better peer", "80 % of tuned", "probe and race",
@@ -117,13 +118,14 @@ def parse_args() -> argparse.Namespace:
 def ours(env_id: str, task: Task, seed: int, runs: Path) -> dict[str, Any]:
     """The verdict of one solve, which is continued if it was broken off."""
     name = f"{env_id.rpartition(':')[2].replace('/', '-')}-s{seed}"
-    words = [env_id, "--max-env-steps", str(task.steps), "--seed", str(seed), "--name", name]
+    own_seed = str(APART * seed)
+    words = [env_id, "--max-env-steps", str(task.steps), "--seed", own_seed, "--name", name]
     if (runs / "experiments" / name / "auto.json").exists():
         words = ["--resume", name]
     gsolve = [sys.executable, "-m", "gymnasium_solver"]
     command = ["solve", *words, "--jobs", "1", "-q", "--json", "--runs-dir", str(runs)]
     found = subprocess.run([*gsolve, *command], cwd=ROOT, capture_output=True, text=True)
-    shown = {"command": f"gsolve solve {env_id} --max-env-steps {task.steps} --seed {seed}"}
+    shown = {"command": f"gsolve solve {env_id} --max-env-steps {task.steps} --seed {own_seed}"}
     try:
         verdict = json.loads(found.stdout[found.stdout.index("{") :])
     except ValueError:
