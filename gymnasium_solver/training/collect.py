@@ -386,7 +386,9 @@ class CompiledCollector(Collector):
         engine.totals = Totals(*(array.copy() for array in arrays.totals(n_rows)))
         if rows.mask is not None:
             engine.take_masks(rows.mask[1 : n_rows + 1], arrays.episode_length[1:])
-        self.env.record_rows(rows.actions[:n_rows], self._obs, engine.totals)
+        chosen = rows.actions[:n_rows]
+        given = self.policy.to_env(chosen.reshape(n_rows * n, *chosen.shape[2:]))
+        self.env.record_rows(given.reshape(n_rows, n, *given.shape[1:]), self._obs, engine.totals)
         return rows.first(n_rows)
 
     def _arrays_for(self, n_rows: int, budget: int | None) -> Arrays | None:

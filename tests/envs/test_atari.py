@@ -353,7 +353,7 @@ def test_ale_py_has_rgb_only():
 def test_bad_games_and_engines(monkeypatch):
     with pytest.raises(EnvError, match="Did you mean ALE/Pong-v5"):
         atari("Pongg")
-    with pytest.raises(EnvError, match=r"its objects are not known.*ALE/Pong-v5.*Use ram"):
+    with pytest.raises(EnvError, match=r"its objects are not known.*ALE/Pong-v5.*Use obs_type ram"):
         atari("Qbert", obs_type="objects")
     with pytest.raises(EnvError, match=r"no sync engine. Use vectorization_mode auto"):
         atari("Pong", engine="sync")
