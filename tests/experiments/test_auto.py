@@ -281,6 +281,9 @@ def test_more_steps_are_worth_it_while_evaluations_rise() -> None:
     flat = outlook(points(*[5.0 + (1.0 if n % 3 else -1.0) for n in range(20)]))
     assert flat is not None
     assert flat.more_steps is None
+    same = outlook(points(*[-200.0 + 1e-12 * n for n in range(20)]), threshold=8.0)
+    assert same is not None
+    assert same.more_steps is None, "rounding is no rise"
     assert outlook(points(*rising), threshold=30.0) is None  # reached
     assert outlook(points(1.0, 2.0)) is None  # too few
 

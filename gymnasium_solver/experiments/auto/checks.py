@@ -23,6 +23,7 @@ FAR_GAMMA = 0.995
 N_STEP = 3
 MEASURED = ("gamma", "max_episode_steps")  # kept by whatever replaces a preset
 FEWEST_POINTS = 5
+FLAT = 1e-3  # rise over the second half, as a share of the score, that counts as none
 CLEARLY = 2.0  # standard errors
 
 
@@ -137,7 +138,8 @@ def outlook(points: Sequence[tuple[int, float]], threshold: float | None = None)
     stderr = math.sqrt(float(left @ left) / (len(late) - 2) / float(apart @ apart))
     per = 10 ** max(0, math.floor(math.log10(steps[-1])) - 1)
     rise = f"{per * slope:,.3g} ± {per * CLEARLY * stderr:,.2g} per {per:,} steps"
-    if slope <= CLEARLY * stderr:
+    is_flat = slope * float(np.ptp(steps)) <= FLAT * float(np.abs(scores).max())
+    if is_flat or slope <= CLEARLY * stderr:
         return Outlook(slope, stderr, None, f"no clear rise any more ({rise})")
     now = float(scores.mean() + slope * apart[-1])
     if threshold is not None and now < threshold:

@@ -71,8 +71,7 @@ function Login() {
     <button class="primary">Open</button>${failed && html`<p class="bad" role="alert">${failed}</p>`}</form></main>`;
 }
 
-// The session and what the page asks are fetched at the same time.
 const first = match(place.value.path)?.page;
-if (first) open(first).then(({ early }) => location.hash || early?.(place.value.query), () => {});  // a token in the hash logs in first; Page shows an error
+if (first) open(first).catch(() => {});  // Page shows why it failed
 openSession();
 render(html`<${App} />`, document.getElementById("app"));

@@ -1,5 +1,8 @@
 // Calls of the API. Paths are relative to the base of the page, so a proxy may add a prefix.
 import { signal } from "../vendor/ui.js";
+import { apiUrl, taken } from "./early.js";
+
+export { apiUrl };
 
 /** {version, root, read_only, token} once known. */
 export const session = signal(null);
@@ -9,15 +12,6 @@ export const canWrite = () => session.value !== null && !session.value.read_only
 
 export class ApiError extends Error {
   constructor(status, message) { super(message); this.status = status; }
-}
-
-export function apiUrl(path, params = {}) {
-  const url = new URL(`api/${path}`, document.baseURI);
-  for (const [name, value] of Object.entries(params)) {
-    if (value === undefined || value === null || value === "") continue;
-    url.searchParams.set(name, Array.isArray(value) ? value.join(",") : String(value));
-  }
-  return url;
 }
 
 async function call(url, options) {
@@ -36,19 +30,9 @@ async function call(url, options) {
   return response;
 }
 
-const early = new Map();  // address -> the answer
-
-/** Ask before the page is drawn that needs it: its first `get` of the same takes this answer. */
-export function ask(path, params) {
-  const url = apiUrl(path, params);
-  early.set(url.href, call(url).then((response) => response.json()).catch(() => null));
-}
-
 export async function get(path, params, options) {
   const url = apiUrl(path, params);
-  const answer = early.get(url.href);
-  early.delete(url.href);
-  return (answer && (await answer)) || (await call(url, options)).json();
+  return (await taken(url)) ?? (await call(url, options)).json();
 }
 
 /** The answer itself, for bytes: `(await getResponse(...)).arrayBuffer()`. */

@@ -1,8 +1,9 @@
 // Groups of seeds side by side: curves with IQM and band, scores, a verdict only with evidence. Curves come
 // first; intervals and scores, which take longer, follow.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
-import { apiUrl, ask, get } from "../lib/api.js";
+import { apiUrl, get } from "../lib/api.js";
 import { Chart, Legend } from "../lib/chart.js";
+import { MOST, VAL, axesOf, curvesOf, groupingOf, idsOf } from "../lib/compared.js";
 import { saveCsv, savePng, saveSvg } from "../lib/export.js";
 import { configText, count, seconds, short, value } from "../lib/format.js";
 import { colourVar } from "../lib/palette.js";
@@ -14,21 +15,12 @@ import { followRuns, loaded, refresh, runs, shortId } from "../lib/runs-store.js
 import { useSeen } from "../lib/series.js";
 import { follow } from "../lib/stream.js";
 import { HandGroups, startByHand } from "./compare-groups.js";
-import { Axes, X_LABEL, axesOf } from "./run-charts.js";
+import { Axes, X_LABEL } from "./run-charts.js";
 
-const VAL = "val/roll/ep_rew/mean";
 const FIXED = ["config", "run", "tag", "hand"];
-const MOST = 200;  // runs in one comparison, as the server has it
 const FEW = 40;  // up to so many runs the key metrics are drawn without being asked for
 const ALL = "*";  // the filter that every run matches
 const BANDS = 8;  // groups per request for intervals
-
-const idsOf = (query) => (query.get("runs") ?? "").split(",").filter(Boolean);
-
-export function early(query) {
-  const ids = idsOf(query).slice(0, MOST);
-  if (ids.length && query.get("filter") === null) ask("groups", curvesOf(groupingOf(query, ids), query.get("metric") ?? VAL, axesOf(query)));
-}
 
 export default function Compare({ query }) {
   const filter = query.get("filter");
@@ -78,13 +70,6 @@ function Pick({ query }) {
     <ul class="plain-list">${Object.entries(envs).slice(0, 30).map(([name, n]) => html`<li key=${name}>${name} <span class="quiet">${n} ${n === 1 ? "run" : "runs"}</span></li>`)}</ul></section>`;
 }
 
-/** What the server needs to know to form the groups. */
-const groupingOf = (query, ids) => {
-  const by = query.get("by") ?? "config";
-  const hand = by === "hand" ? { in: query.get("in") ?? "", names: query.get("names") ?? "" } : {};
-  return { runs: ids, by, ...hand, ignore: query.get("ignore") ?? "" };
-};
-
 /** An answer that is asked for again when `key` or `version` changes; the newest one counts. */
 function useAnswer(ask, key, version = 0, active = true) {
   const [state, setState] = useState({ data: null, error: "" });
@@ -96,8 +81,6 @@ function useAnswer(ask, key, version = 0, active = true) {
   }, [key, version, active]);
   return state;
 }
-
-const curvesOf = (grouping, metric, axes) => ({ ...grouping, x: axes.x, smooth: axes.smooth || undefined, metrics: [metric], points: 300 });
 
 /** Groups with the curves of one metric; the intervals arrive afterwards, some groups at a time. */
 function useCurves(grouping, metric, axes, version, active = true) {

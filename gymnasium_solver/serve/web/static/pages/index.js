@@ -1,6 +1,5 @@
 // The pages: path, title in the navigation (none: not listed), module. The default export of a
-// module is a component; it is given `params` (parts of the path) and `query`. Its `early`, if it has
-// one, is called with the query of the first page, before anything is drawn, to ask the server.
+// module is a component; it is given `params` (parts of the path) and `query`.
 export const PAGES = [
   { path: "/", nav: "Runs", load: () => import("./runs.js") },
   { path: "/runs/:run", load: () => import("./run.js") },

@@ -11,8 +11,6 @@ const TRAIN = "train/roll/ep_rew/mean", VAL = "val/roll/ep_rew/mean", STD = "val
 export const X_AXES = [["env_steps", "env steps"], ["wall_s", "wall time"], ["epoch", "epoch"]];
 export const X_LABEL = { env_steps: "env steps", wall_s: "s", epoch: "epochs" };
 
-export const axesOf = (query) => ({ x: query.get("x") ?? "env_steps", smooth: Number(query.get("smooth") ?? 0), logX: query.get("logx") === "1", logY: query.get("logy") === "1" });
-
 /** The choices that all charts of a page share. */
 export const Axes = ({ axes }) => html`<div class="row axes"><${Select} label="x" value=${axes.x} options=${X_AXES} onChange=${(x) => setQuery({ x: x === "env_steps" ? "" : x })} />
   <label class="field"><span>smooth</span><input type="range" min="0" max="0.99" step="0.01" value=${axes.smooth} aria-valuetext=${String(axes.smooth)} onInput=${(e) => setQuery({ smooth: Number(e.target.value) || "" })} /><output>${axes.smooth}</output></label>

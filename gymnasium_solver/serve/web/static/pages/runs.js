@@ -1,6 +1,6 @@
 // All runs: filter, order, groups of seeds, what to do with the selected ones.
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
-import { apiUrl, ask, canWrite, get, post } from "../lib/api.js";
+import { apiUrl, canWrite, get, post } from "../lib/api.js";
 import { count } from "../lib/format.js";
 import { kept } from "../lib/kept.js";
 import { attempt, throttled, toast, useKeys } from "../lib/parts.js";
@@ -16,8 +16,6 @@ import { Table, openRun } from "./runs-table.js";
 
 const MOST_COMPARED = 200; // as many as the page that compares draws at once
 const isFolded = kept("fold-seeds", false);
-
-export const early = () => ask("runs");
 
 export default function Runs({ query }) {
   const q = query.get("q") ?? "";
