@@ -32,6 +32,7 @@ from benchmarks.ui_server import (
     Client,
     Server,
     chromium,
+    clicked_s,
     drawn_s,
     get,
     gsolve_ui,
@@ -63,13 +64,16 @@ def started(root: Path, n: int, browser: Any) -> dict[str, float | None]:
         again = drawn_s(browser, server, "/", row)
         ids = sorted(path.parent.name for path in root.glob("*/meta.json"))[:COMPARED]
         many = f"/compare?runs={','.join(ids)}&metric={REWARD}"
-        curves = drawn_s(browser, server, many, ".compare-page .chart canvas")
+        chart = ".compare-page .chart canvas"
+        curves = drawn_s(browser, server, many, chart)
+        clicked = clicked_s(browser, server, many, chart, row)
     return {
         "first byte": first_byte,
         "whole list": whole,
         "first page drawn": shown,
         "page of a running server drawn, from its request": again,
-        f"curves of {COMPARED} runs drawn, from the request": curves,
+        f"curves of {COMPARED} runs drawn, from the request in a new tab": curves,
+        f"curves of {COMPARED} runs drawn, from a click in the list": clicked,
     }
 
 

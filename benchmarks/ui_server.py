@@ -123,6 +123,28 @@ def drawn_s(
         page.close()
 
 
+def clicked_s(browser: Any, server: Server, path: str, visible: str, first: str) -> float | None:
+    """The same for a link in the list of runs, which shows `first` and has loaded: the program is
+    there already."""
+    if browser is None:
+        return None
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    try:
+        page.goto(f"{server.url}/", timeout=1000 * LONGEST_S)
+        page.locator(first).first.wait_for(timeout=1000 * LONGEST_S)
+        page.wait_for_timeout(1000)
+        add = (
+            "path => document.body.append(Object.assign(document.createElement('a'), {href: path}))"
+        )
+        page.evaluate(add, path)
+        begun = time.monotonic()
+        page.evaluate("document.body.lastChild.click()")
+        page.locator(visible).first.wait_for(timeout=1000 * LONGEST_S)
+        return time.monotonic() - begun
+    finally:
+        page.close()
+
+
 class Percentiles(NamedTuple):
     n: int
     p50: float

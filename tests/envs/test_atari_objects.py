@@ -225,13 +225,13 @@ def test_facts_are_seen() -> None:
         x = int(ram[t, 42 + lane]) + 3
         if ram[t, 18 - lane] != 11 and 12 < x < 148:
             item = frames[t, 27 + 16 * lane : 37 + 16 * lane, x - 4 : x + 5]
-            is_enemy = (item == np.uint8((228, 111, 111))).all(axis=-1).any()
+            is_enemy = (item == np.array((228, 111, 111), np.uint8)).all(axis=-1).any()
             assert is_enemy == ram[t, 29 + lane] & 1
     ram, frames = played("SpaceInvaders", 300)
     facts = [thing for thing in OBJECTS["SpaceInvaders"] if thing.x is None and thing.y is None]
-    left = sum((ram[:, fact.shown_at] & fact.mask > 0).astype(int) for fact in facts)
+    left = np.sum([ram[:, fact.shown_at] & fact.mask > 0 for fact in facts], axis=0)
     assert (left == ram[:, 17]).all()
-    pixels = (frames == np.uint8((134, 134, 29))).all(axis=-1)
+    pixels = (frames == np.array((134, 134, 29), np.uint8)).all(axis=-1)
     assert np.corrcoef(left, pixels.sum(axis=(1, 2)))[0, 1] > 0.9
     # The upper left corner of the invaders; the reader tells the middle of the first one.
     corners = [(place[1].min(), place[0].min()) for place in map(np.nonzero, pixels)]

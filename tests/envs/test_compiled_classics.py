@@ -91,7 +91,8 @@ def test_single_envs_have_the_bits_of_gymnasium(
 ) -> None:
     """Also where they are compiled in the middle of an episode."""
     plain, own = single_envs(env_id, **IDS[env_id]), single_envs(env_id, **IDS[env_id])
-    rng, kept, n_over = np.random.default_rng(0), [], 0
+    rng, n_over = np.random.default_rng(0), 0
+    kept: list[Any] = []
     for seed in (5, 6):
         prefer(monkeypatch, False)
         same(own.reset(seed), plain.reset(seed))

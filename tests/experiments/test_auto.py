@@ -396,9 +396,8 @@ def test_many_steps_without_a_limit_of_time_have_fewer_updates() -> None:
     assert choose(DENSE, affordable_steps(DENSE, {}, most)).first.name == "ppo_box"
     first = choose(DENSE, affordable_steps(DENSE, {}, many)).first
     given = {"env_id": "Pendulum-v1"}
-    rates = [
-        run_config(first, given, b, 1.0, b.env_steps or 0).updates_per_step for b in (few, many)
-    ]
+    configs: list[Any] = [run_config(first, given, b, 1.0, b.env_steps or 0) for b in (few, many)]
+    rates = [config.updates_per_step for config in configs]
     assert rates == [1.0, 0.13]
     assert time_text(first, DENSE, few, 50_000).startswith("about 12 min of training by sac_batch")
     assert "0.13 updates per step" in time_text(first, DENSE, many, 1_000_000)

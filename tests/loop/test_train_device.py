@@ -200,7 +200,12 @@ def test_an_update_is_that_of_a_rollout_of_arrays(algo_id, fields, make_config):
 
 # -- off-policy -----------------------------------------------------------------------------------
 
-REPLAY = {"learning_starts": 50, "buffer_size": 2000, "batch_size": 64, "hidden_dims": [32]}
+REPLAY: dict[str, Any] = {
+    "learning_starts": 50,
+    "buffer_size": 2000,
+    "batch_size": 64,
+    "hidden_dims": [32],
+}
 
 
 def test_a_replay_buffer_has_the_transitions_of_a_device(make_config):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -261,7 +262,7 @@ def test_the_checks_of_the_shipped_files_see_wrong_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each edit of rollout.c and cartpole.c is noticed by its check."""
-    from gymnasium_solver.envs.engines.c import cartpole, engine
+    from gymnasium_solver.envs.engines.c import classics, engine
     from gymnasium_solver.fast.native import rollout
 
     monkeypatch.setenv(build.CACHE_VARIABLE, str(tmp_path))
@@ -284,7 +285,7 @@ def test_the_checks_of_the_shipped_files_see_wrong_code(
         change(files[-1].read_text(), before, after)
         with pytest.raises(Unsupported, match="wrong"):
             build.load_file([*files[:-1], changed], flags, rollout._agrees)
-    text = (engine.SHIPPED / "cartpole.c").read_text()
+    text, classic = (engine.SHIPPED / "cartpole.c").read_text(), classics.CLASSICS[CartPoleEnv]
     for before, after in [
         ("SECONDS * x_acc", "SECONDS + x_acc"),
         ("- cosine * temp", "+ cosine * temp"),
@@ -293,7 +294,7 @@ def test_the_checks_of_the_shipped_files_see_wrong_code(
         ("sine = sin(s->theta)", "sine = (float)sin(s->theta)"),
     ]:
         change(text, before, after)
-        assert not cartpole._agrees(engine.load_program(f"c:{changed}"))
+        assert not classics._agrees(CartPoleEnv, engine.load_program(f"c:{changed}"), classic)
 
 
 EDITS = {  # sed scripts on every C text

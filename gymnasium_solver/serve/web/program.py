@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from gymnasium_solver.serve.web.handling import answer
 
 STATIC = Path(__file__).parent / "static"
-START, PAGES = ("first.js", "app.js"), "pages/index.js"
+START, PAGES = "app.js", "pages/index.js"
 SMALLEST_PACKED = 1_500
 _PAGE = re.compile(rb'path: "([^"]+)".*import\("\./([^"]+)"\)')
 _IMPORT = re.compile(rb'^(?:import|export)\b[^;]*?"(\.[^"]+\.js)";', re.MULTILINE)
@@ -79,7 +79,7 @@ class Program:
     def modules(self, address: str) -> list[str]:
         """What the page of an address loads: its own module first, and all that these import."""
         own = [module for pattern, module in self._pages if pattern.fullmatch(address)]
-        found = dict.fromkeys([*START, *own])
+        found = dict.fromkeys([START, *own])
         waiting = list(found)
         while waiting:
             imports = self._known(waiting.pop(0)).imports

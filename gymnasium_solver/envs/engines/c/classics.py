@@ -33,8 +33,12 @@ from gymnasium_solver.fast.native.build import can_compile
 
 log = logging.getLogger(__name__)
 NEVER = 2**62
-N_COMPARED = 20  # states that are stepped by both before a program is used
+N_COMPARED = 60  # states that are stepped by both before a program is used
 HILL = {"min_position": -1.2, "max_position": 0.6, "max_speed": 0.07, "goal_velocity": 0}
+
+HILL_STATE: np.dtype[Any] = np.dtype(
+    [("position", float), ("velocity", np.float32), ("has_moved", bool)], align=True
+)
 
 
 class Classic(NamedTuple):
@@ -43,6 +47,8 @@ class Classic(NamedTuple):
     name: str
     constants: dict[str, Any]
     """What the file has as constants: an env with others steps by itself."""
+    wide: dict[str, float]
+    """Options of `reset` for states from which episodes soon end and limits are reached."""
     state: np.dtype[Any] = np.dtype(float)
     """Of the file: one number after another, or a struct."""
 
@@ -52,22 +58,22 @@ CLASSICS: dict[type[gymnasium.Env[Any, Any]], Classic] = {
         "gravity": 9.8, "masspole": 0.1, "total_mass": 1.1, "length": 0.5, "polemass_length": 0.05,
         "force_mag": 10.0, "tau": 0.02, "kinematics_integrator": "euler", "x_threshold": 2.4,
         "theta_threshold_radians": 12 * 2 * np.pi / 360, "_sutton_barto_reward": False,
-    }),
+    }, {"low": -0.5, "high": 0.5}),
     AcrobotEnv: Classic("acrobot", {
         "dt": 0.2, "LINK_LENGTH_1": 1.0, "LINK_LENGTH_2": 1.0, "LINK_MASS_1": 1.0,
         "LINK_MASS_2": 1.0, "LINK_COM_POS_1": 0.5, "LINK_COM_POS_2": 0.5, "LINK_MOI": 1.0,
         "MAX_VEL_1": 4 * np.pi, "MAX_VEL_2": 9 * np.pi, "AVAIL_TORQUE": [-1.0, 0.0, 1],
         "torque_noise_max": 0.0, "book_or_nips": "book",
-    }),
+    }, {"low": -3.0, "high": 3.0}),
     MountainCarEnv: Classic("mountain_car", {
         **HILL, "goal_position": 0.5, "force": 0.001, "gravity": 0.0025,
-    }),
+    }, {"low": -1.2, "high": 0.5}),
     Continuous_MountainCarEnv: Classic("mountain_car_continuous", {
         **HILL, "goal_position": 0.45, "power": 0.0015, "min_action": -1.0, "max_action": 1.0,
-    }, np.dtype([("position", float), ("velocity", np.float32), ("has_moved", bool)], align=True)),
+    }, {"low": -1.2, "high": 0.45}, HILL_STATE),
     PendulumEnv: Classic("pendulum", {
         "g": 10.0, "m": 1.0, "l": 1.0, "dt": 0.05, "max_speed": 8, "max_torque": 2.0,
-    }),
+    }, {"x_init": np.pi, "y_init": 8.0}),
 }  # fmt: skip
 
 
@@ -209,17 +215,20 @@ def _has_our_sine() -> bool:
 
 
 def _agrees(kind: type[gymnasium.Env[Any, Any]], program: Program, classic: Classic) -> bool:
-    """Whether it steps as Gymnasium does."""
+    """Whether it steps as Gymnasium does: from new episodes on, and from states of all kinds."""
     envs: list[Any] = [kind() for _ in range(N_COMPARED)]
-    for i, env in enumerate(envs):
-        env.reset(seed=i)
     copies = CompiledSingles(envs, program, classic.state)
-    copies.take([False] * len(envs))
-    for _ in range(4):
-        actions = np.stack([env.action_space.sample() for env in envs])
-        answers = [env.step(action) for env, action in zip(envs, actions, strict=True)]
-        found = copies(actions)
-        for own, wanted in zip(found[:3], zip(*(a[:3] for a in answers), strict=True), strict=True):
-            if not np.array_equal(own, np.array(wanted, own.dtype)):
-                return False
+    for options, n_steps in ((None, 4), (classic.wide, 1)):
+        for i, env in enumerate(envs):
+            env.reset(seed=i, options=options)
+        copies.take([False] * len(envs))
+        if not all(_is_same_step(envs, copies) for _ in range(n_steps)):
+            return False
     return True
+
+
+def _is_same_step(envs: Sequence[Any], copies: CompiledSingles) -> bool:
+    actions = np.stack([env.action_space.sample() for env in envs])
+    answers = [env.step(action)[:3] for env, action in zip(envs, actions, strict=True)]
+    pairs = zip(copies(actions)[:3], zip(*answers, strict=True), strict=True)
+    return all(np.array_equal(own, np.array(wanted, own.dtype)) for own, wanted in pairs)

@@ -1,5 +1,5 @@
 // Light and dark. `theme` is what is shown now; charts read their colours from CSS when it changes.
-import { signal } from "../vendor/ui.js";
+import { effect, signal } from "../vendor/ui.js";
 
 const system = matchMedia("(prefers-color-scheme: dark)");
 const chosen = () => document.documentElement.dataset.theme;
@@ -15,6 +15,11 @@ export function toggleTheme() {
   theme.value = next;
 }
 
-/** The value of a CSS variable, such as "--text". */
-export const cssVar = (name) =>
-  getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const known = new Map();  // of the theme that is shown
+effect(() => { theme.value; known.clear(); });
+
+/** The value of a CSS variable, such as "--text". It is kept: a chart asks for each of its lines. */
+export function cssVar(name) {
+  if (!known.has(name)) known.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return known.get(name);
+}

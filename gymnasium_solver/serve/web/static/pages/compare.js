@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useRef, useState } from "../vendor/ui.js";
 import { apiUrl, get } from "../lib/api.js";
 import { Chart, Legend } from "../lib/chart.js";
-import { MOST, VAL, axesOf, curvesOf, groupingOf, idsOf } from "../lib/compared.js";
+import { MOST, VAL, axesOf, curvesOf, groupingOf, idsOf } from "../lib/early.js";
 import { saveCsv, savePng, saveSvg } from "../lib/export.js";
 import { configText, count, seconds, short, value } from "../lib/format.js";
 import { colourVar } from "../lib/palette.js";

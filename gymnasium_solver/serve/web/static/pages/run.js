@@ -9,7 +9,7 @@ import { elapsed, phase } from "../lib/runs-store.js";
 import { follow } from "../lib/stream.js";
 import { Markdown } from "../lib/markdown.js";
 import { Axes, MetricPanels, ReturnChart, Usage, editText } from "./run-charts.js";
-import { axesOf } from "../lib/compared.js";
+import { axesOf } from "../lib/early.js";
 import { Checkpoints, Config, Evaluations, Log, Machine, NewestVideo, Size, Videos } from "./run-parts.js";
 import { Actions, startHref } from "./run-actions.js";
 import { Spread } from "./run-spread.js";
