@@ -88,8 +88,8 @@ class DeviceUpdate(ABC):
         def learn(numbers: Sequence[Any]) -> list[Tensor]:
             found = self.learn(rollout, dict(zip(hp, numbers, strict=True)))
             self.names = tuple(found)
-            told = torch.stack([v.float().to(learner.device) for v in found.values()])
-            return [processes.mean_(told)]
+            values = torch.stack([value.float().to(learner.device) for value in found.values()])
+            return [processes.mean_(values)]
 
         key = (rollout.obs.data_ptr(), rollout.n_rows, self.settings())
         (found,) = self.recurring(key, learn, list(hp.values()))

@@ -82,8 +82,8 @@ class PQNDeviceUpdate(DeviceUpdate):
             found.append(self.descent(shuffled, {}, hp["policy_lr"], parts))
         outputs = torch.cat([steps.values for steps in found]).mean(0)
         norm = torch.cat([steps.norms for steps in found]).mean()
-        told = dict(zip(found[0].names, outputs, strict=True)) | {"norm": norm}
-        return {METRICS[name]: value for name, value in told.items()}
+        means = dict(zip(found[0].names, outputs, strict=True)) | {"norm": norm}
+        return {METRICS[name]: mean for name, mean in means.items()}
 
     @torch.no_grad()
     def _batch(self, rollout: DeviceRollout) -> QBatch:

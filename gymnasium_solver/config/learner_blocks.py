@@ -100,9 +100,9 @@ class NormalizeFields(Fields):
     """Clip normalised observations to +- this value. Raise it if rare large values matter."""
     normalize_reward: bool | Literal["auto", "size"] = "auto"
     """Divide rewards by the running standard deviation of the discounted return. Reported returns
-    are never normalised. size: by the mean size of a reward, for a reward that is much the same at
-    every step: values start far too high, which explores. auto: true if random steps of the
-    environment show large rewards or returns; decided at the start and recorded."""
+    are never normalised. size: by the mean absolute reward, for rewards that are much the same at
+    every step, whose returns hardly deviate. auto: true if random steps of the environment show
+    large rewards or returns; decided at the start and recorded."""
     max_return: Annotated[Float, Field(gt=0)] | None = None
     """Scale normalised rewards down further, so that no discounted return so far exceeds this
     (SimbaV2, FlashSAC: 5, the range of their critics). null: by the deviation alone."""

@@ -34,6 +34,15 @@ def checkpoint(folder: Path, env_steps: int) -> None:
     last.symlink_to(str(env_steps))
 
 
+def send(changes: Changes, here: Path, there: Path) -> None:
+    """Apply the parts, and see that both folders have the same files but for the lock."""
+    for part in changes.parts():
+        apply(part, there)
+    expected = files_of(here)
+    del expected[".lock"]
+    assert files_of(there) == expected
+
+
 def test_a_copy_follows_what_is_new_changed_and_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,14 +52,9 @@ def test_a_copy_follows_what_is_new_changed_and_gone(
     (here / "metrics.jsonl").write_text("1\n")
     (here / ".lock").touch()
     (here / "checkpoints" / ".tmp-20-1").mkdir()
+    assert len(list(Changes(here).parts())) > 1
     changes = Changes(here)
-    parts = list(changes.parts())
-    assert len(parts) > 1
-    for part in parts:
-        apply(part, there)
-    expected = files_of(here)
-    del expected[".lock"]
-    assert files_of(there) == expected
+    send(changes, here, there)
     assert list(changes.parts()) == []
     checkpoint(here, 20)
     with (here / "metrics.jsonl").open("a") as file:
@@ -58,11 +62,7 @@ def test_a_copy_follows_what_is_new_changed_and_gone(
     for path in (here / "checkpoints" / "10").iterdir():
         path.unlink()
     (here / "checkpoints" / "10").rmdir()
-    for part in changes.parts():
-        apply(part, there)
-    expected = files_of(here)
-    del expected[".lock"]
-    assert files_of(there) == expected
+    send(changes, here, there)
     assert not (there / "checkpoints" / "10").exists()
 
 

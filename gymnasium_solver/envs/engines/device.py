@@ -137,9 +137,9 @@ def named(request: EnvRequest) -> Callable[..., Any]:
     if kind is None:
         near = did_you_mean(env_id, [f"{PREFIX}{known}" for known in CLASSICS])
         known = ", ".join(f"{PREFIX}{known}" for known in CLASSICS)
-        what = f"{module} has no {attribute}" if attribute else near or "there is none of this name"
+        what = f"{module} has no {attribute}." if attribute else near or ""
         raise EnvError(
-            f"Unknown environment {env_id!r}: {what}. There are {known}, and Torch/module:Class "
+            f"Unknown environment {env_id!r}. {what} There are {known}, and Torch/module:Class "
             "for a TorchEnv of your own (docs/device_environments.md)."
         )
     if not callable(kind):
