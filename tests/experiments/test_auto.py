@@ -341,27 +341,38 @@ def test_advice_names_a_config_that_exists(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("late", "winner"), [
-    ((-1190.0, -1185.0), "slow"),  # nothing learnt yet: what was measured decides
-    ((-500.0, -495.0), "cheap"),
-    ((-300.0, -900.0), "slow"),
+    ((-1190.0, -1100.0), "contrast"),
+    ((-1190.0, -1185.0), "first"),  # nothing learnt yet: what was measured decides
+    ((-500.0, -495.0), "first"),  # no clear difference
+    ((-500.0, -300.0), "contrast"),
+    ((-300.0, -900.0), "first"),
 ])  # fmt: skip
 def test_a_race_that_tells_nothing_is_won_by_the_first_choice(
     late: tuple[float, float], winner: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = build_config({"env_id": "Pendulum-v1", "algo_id": "ppo"})
     made = Solve.__new__(Solve)
-    made.experiment = experiment.create([(n, config) for n in ("slow", "cheap")], [1], tmp_path)
+    made.experiment = experiment.create([(n, config) for n in ("first", "contrast")], [1], tmp_path)
     members = made.experiment.members
     made.probe, made.state = DENSE, {"lines": []}
     monkeypatch.setattr(Solve, "_say", lambda *told: None)
-    cost = {made.experiment.folder(m): s for m, s in zip(members, (9.0, 1.0), strict=True)}
-    monkeypatch.setattr(
-        "gymnasium_solver.experiments.auto.solve.get_run",
-        lambda run: SimpleNamespace(wall_s=cost[run.path], env_steps=10),
-    )
+    monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, wall_s=9.0))
     made._decide(dict(zip(members, late, strict=True)))
     assert made.state["winner"]["name"] == winner
-    assert made.state["race"]["slow"]["env_steps"] == 10
+    assert made.state["race"]["first"]["env_steps"] == 10
+
+
+def test_a_race_compares_policies_and_not_how_they_explore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Returns of a training with many random actions say little about what was learnt."""
+    runs: Any = {name: Run(tmp_path / name) for name in ("greedy", "random")}
+    tests = {"greedy": -200.0, "random": -17.0}
+    monkeypatch.setattr(solving, "get_run", lambda run: summary(tests[run.path.name]))
+    monkeypatch.setattr(solving, "late_score", lambda run: -500.0)
+    assert solving.race_scores(runs) == tests
+    monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, test=None))
+    assert set(solving.race_scores(runs).values()) == {-500.0}  # cut off before the tests
 
 
 def test_a_score_counts_as_learnt_beyond_both_uncertainties() -> None:

@@ -34,6 +34,7 @@ from gymnasium_solver.training.prepare import build_config
 RACE = 0.09  # of the budget, for each preset
 SEEDS = 2
 FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES = 3_000, 5  # of a run of the race
+RACE_EPISODES = 10  # of the test by which runs of the race are compared
 TEST = 0.05  # of a budget in minutes, for the test at the end
 FEWEST_RACE_S = 20.0  # of a preset's share of a race: processes take seconds to start
 PACED_MINUTES = 5.0  # from here on the pace of replay presets is measured; starting takes long
@@ -80,7 +81,8 @@ def run_config(
         return build_config({**fields, **at_length, **given})
     at_length.pop("policy_lr", None)  # constant: a race does not know for how long it goes on
     without = {
-        "eval_freq_epochs": None, "test_episodes": 1, "early_stop_on_eval_threshold": False,
+        "eval_freq_epochs": None, "test_episodes": RACE_EPISODES,
+        "early_stop_on_eval_threshold": False,
     }  # fmt: skip
     return build_config({**fields, **at_length, **given, **without})
 

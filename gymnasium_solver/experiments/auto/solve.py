@@ -48,6 +48,7 @@ from gymnasium_solver.experiments.auto.budget import (
 )
 from gymnasium_solver.experiments.auto.checks import outlook, remedy
 from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
+from gymnasium_solver.experiments.experiment import Member
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
 from gymnasium_solver.experiments.search.pbt import Segment
 from gymnasium_solver.experiments.search.ranking import curve
@@ -67,7 +68,7 @@ VALIDATION = "val/roll/ep_rew/mean"
 EARLY, LATE, LAST = 0.25, 0.4, 0.85  # of the training, when it is looked at
 RESERVE = 0.15  # of the budget: no restart with less
 EARLIEST = {"on": 5_000, "off": 10_000}  # env steps: before, a preset has hardly learnt yet
-CLOSE = 0.1  # of the scale of scores: then the cheaper preset wins
+CLOSE = 0.1  # of the scale of scores: a smaller difference does not overrule the choice
 STALLED = "reward_stalled"
 Tell = Callable[[str, str], None]
 
@@ -299,7 +300,7 @@ class Solve:
             yield False
         failed = {m.group: task.reason for m, task in tasks.items() if task.state == pools.FAILED}
         begun = {m: Run(t.folder) for m, t in tasks.items() if is_run(t.folder)}
-        scores = {m: late_score(run) for m, run in begun.items() if m.group not in failed}
+        scores = race_scores({m: run for m, run in begun.items() if m.group not in failed})
         for name, reason in failed.items():
             self._say("race", f"{name} failed: {reason}")
         if not scores:
@@ -311,7 +312,7 @@ class Solve:
         """When the race is cut off: runs look at the time after each epoch only."""
         return 60.0 * (self.budget.minutes or math.inf) * 2.0 * RACE * OVERTIME
 
-    def _decide(self, scores: Mapping[experiments.Member, float | None]) -> None:
+    def _decide(self, scores: Mapping[Member, float | None]) -> None:
         """The preset that goes on, and of it the better seed."""
         groups = list(dict.fromkeys(m.group for m in scores))
         known = {
@@ -326,12 +327,12 @@ class Solve:
         best = max(groups, key=lambda g: means[g])
         every = [s for found in known.values() for s in found]
         scale = max(self.probe.random_sd or 0.0, max(every, default=0.0) - min(every, default=0.0))
-        close = [g for g in groups if means[best] - means[g] <= CLOSE * scale]
+        is_close = means[best] - means[groups[0]] <= CLOSE * scale
         is_learnt = bool(every) and is_above_random(means[best], None, self.probe)
-        winner = min(close, key=lambda g: wall[g]) if is_learnt else groups[0]
+        winner = best if is_learnt and not is_close else groups[0]
         own = {m: -math.inf if s is None else s for m, s in scores.items() if m.group == winner}
         best_seed = max(own, key=lambda m: own[m])
-        why = "" if winner == best else " (as good, and cheaper)"
+        why = "" if winner == best else ", as chosen: no clear difference"
         if not is_learnt:
             why = ", as chosen: neither is above random actions yet"
         text = ", ".join(f"{g} {_number(means[g])}" for g in groups)
@@ -555,6 +556,15 @@ class Solve:
 
 
 # -- texts ---------------------------------------------------------------------------------------
+
+
+def race_scores(runs: Mapping[Member, Run]) -> dict[Member, float | None]:
+    """How good the policies are: their tests, since some presets still explore by many random
+    actions. Training returns, if a race was cut off before all were tested."""
+    tests = {m: get_run(run).test for m, run in runs.items()}
+    if all(tests.values()):
+        return {m: test["mean"] for m, test in tests.items() if test}
+    return {m: late_score(run) for m, run in runs.items()}
 
 
 def late_score(run: Run) -> float | None:
