@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampled import mark_the_rest_slow
+
 SLOW = Path(__file__).with_name("slow.txt")
 _UNMATCHED = pytest.StashKey[list[str]]()
 
@@ -50,10 +52,11 @@ def pytest_runtest_setup() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what slow.txt lists, so that `make test` leaves it out.
+    """Mark what slow.txt lists and what is not in the sample, so that `make test` leaves it out.
 
     A line is a case, `test_a[1]`, or a test with all its cases, `test_a`.
     """
+    mark_the_rest_slow(items)
     lines = {line for line in SLOW.read_text().splitlines() if line and not line.startswith("#")}
     found = set()
     for item in items:

@@ -1,18 +1,16 @@
-"""Cases of which `make test` runs a sample that changes with the commit, and `make test-slow` the
-rest. GSOLVE_TEST_SEED stands for the commit: a case that failed is run again with it."""
+"""`@pytest.mark.sample(n)`: `make test` runs n cases of the test, which change with the commit, and
+`make test-slow` the rest. GSOLVE_TEST_SEED stands for the commit: a case that failed is run again
+with it."""
 
 import os
 import random
 import subprocess
-from collections.abc import Callable, Iterable
+from collections import defaultdict
 from pathlib import Path
-from typing import Any, TypeVar
 
 import pytest
 
 from gymnasium_solver import __version__
-
-T = TypeVar("T")
 
 
 def _commit() -> str:
@@ -27,11 +25,14 @@ def _commit() -> str:
 SEED = os.environ.get("GSOLVE_TEST_SEED") or _commit()
 
 
-def sampled(cases: Iterable[T], n: int, name: Callable[[T], str] = str) -> list[Any]:
-    """The cases as parameters of a test, all but `n` of them marked slow."""
-    found = list(cases)
-    chosen = set(random.Random(SEED).sample(range(len(found)), min(n, len(found))))
-    return [
-        pytest.param(case, id=name(case), marks=() if i in chosen else pytest.mark.slow)
-        for i, case in enumerate(found)
-    ]
+def mark_the_rest_slow(items: list[pytest.Item]) -> None:
+    """Of every test with the mark `sample`, all cases but those drawn."""
+    cases = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sample"):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for name, found in cases.items():
+        mark = found[0].get_closest_marker("sample")
+        assert mark is not None
+        for item in random.Random(f"{SEED} {name}").sample(found, len(found))[mark.args[0] :]:
+            item.add_marker(pytest.mark.slow)

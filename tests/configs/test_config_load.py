@@ -230,6 +230,7 @@ def outcome(load: Any) -> Config | str:
         return str(error)
 
 
+@pytest.mark.sample(35)
 @pytest.mark.parametrize(
     ("field", "token"), [(field, token) for field, tokens in TOKENS.items() for token in tokens]
 )

@@ -42,6 +42,7 @@ def test_the_promised_environments_have_a_ppo_config() -> None:
     assert files == {entry.path.stem for entry in ENTRIES}
 
 
+@pytest.mark.sample(60)
 @pytest.mark.parametrize("name", NAMES)
 def test_load_dump_load_is_equal(name: str, tmp_path: Path) -> None:
     config = load_config(name)

@@ -194,6 +194,7 @@ def test_every_shipped_environment_has_a_whole_block() -> None:
     assert not lacking, told
 
 
+@pytest.mark.sample(30)
 @pytest.mark.parametrize("entry", DIFFERENT, ids=[entry.name for entry in DIFFERENT])
 def test_the_block_fits_the_environment(entry: ConfigEntry) -> None:
     config = load_config(entry.name)

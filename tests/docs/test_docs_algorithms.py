@@ -33,6 +33,7 @@ def page_of(algo_id: str) -> Path:
     return page
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("algo_id", [name for name in ALGOS if name != "random"])
 def test_the_page_explains_what_an_update_logs(
     algo_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

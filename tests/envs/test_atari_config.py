@@ -73,6 +73,7 @@ def test_other_suites_keep_their_fields():
     assert config.env_kwargs == {}
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("game", GAMES)
 def test_shipped_specs_tell_the_truth(game):
     config = load_config(f"ALE/{game}:ppo")

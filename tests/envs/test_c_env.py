@@ -158,6 +158,7 @@ def test_a_changed_file_is_not_resumed(folder: Path) -> None:
 # -- what is wrong --------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [

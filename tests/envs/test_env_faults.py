@@ -57,6 +57,7 @@ def test_a_sound_env_has_no_fault(mode: str) -> None:
     assert [step.reward.tolist() for step in steps[:4]] == [[1.0, 1.0]] * 4
 
 
+@pytest.mark.sample(14)
 @pytest.mark.parametrize(
     ("space", "value", "problem"),
     [

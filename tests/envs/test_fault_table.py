@@ -16,7 +16,6 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.runs.run import Run
 from tests.envs import faulty
 from tests.envs.faulty import Faulty, FaultyVector
-from tests.sampled import sampled
 
 LATE = "GsolveTest/LateFault-v0"
 AT = 40  # of all steps of an env: in the third epoch, when the guards are off
@@ -153,7 +152,8 @@ def name(case: tuple[str, int]) -> str:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", sampled(CASES, 1, name))
+@pytest.mark.sample(1)
+@pytest.mark.parametrize("case", CASES, ids=name)
 def test_sync(case: tuple[str, int], tmp_path: Path, capsys: Any) -> None:
     check_fault(*case, "sync", tmp_path, capsys)
 
@@ -174,7 +174,7 @@ def test_vector(case: tuple[str, int], tmp_path: Path, capsys: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", sampled(CASES, 0, name)[::3])
+@pytest.mark.parametrize("case", CASES[::3], ids=name)
 def test_tasks(case: tuple[str, int], tmp_path: Path, capsys: Any) -> None:
     more = f"tasks: [{{env_id: {LATE}}}, {{env_id: {faulty.FAULTY}, env_kwargs: {{at: 0}}}}]"
     check_fault(*case, "sync", tmp_path, capsys, more)

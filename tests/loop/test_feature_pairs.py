@@ -34,10 +34,10 @@ from tests.loop.feature_pairs import (
 )
 from tests.loop.test_train_bc import BEST, demonstrate
 from tests.loop.test_train_live_edits import NEW_VALUES
-from tests.sampled import SEED, sampled
+from tests.sampled import SEED
 
 Call = Callable[..., Any]
-SAMPLE = 14  # cases, and as many refusals, in `make test`
+SAMPLE = 10  # cases, and as many refusals, in `make test`
 KEPT = {"max_epochs", "checkpoint_freq_epochs"}  # decide when the run ends and is saved
 
 
@@ -116,7 +116,8 @@ def train_together(config: Any, edits: Any) -> Run:
     return run
 
 
-@pytest.mark.parametrize("names", sampled(covering_cases(SEED), SAMPLE, "-".join))
+@pytest.mark.sample(SAMPLE)
+@pytest.mark.parametrize("names", covering_cases(SEED), ids="-".join)
 def test_features_train_together(
     names: Case,
     request: pytest.FixtureRequest,
@@ -151,7 +152,8 @@ def test_features_train_together(
         assert all(is_one_line(text, config, names[0]) for text in refused), refused
 
 
-@pytest.mark.parametrize("names", sampled(_refusals(), SAMPLE, "-".join))
+@pytest.mark.sample(SAMPLE)
+@pytest.mark.parametrize("names", _refusals(), ids="-".join)
 def test_what_cannot_be_together_is_refused_in_one_line(
     names: Case, request: pytest.FixtureRequest, make_case: Call, train: Call
 ) -> None:

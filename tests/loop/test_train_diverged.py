@@ -81,6 +81,7 @@ def assert_failed_well(run: Run, epoch: int) -> None:
     assert checkpoint.env_steps == meta["env_steps"]
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 @pytest.mark.parametrize(
@@ -285,6 +286,7 @@ def test_the_traceback_of_a_step_is_in_run_log(train: Train, mode: str) -> None:
     assert "SizeError" in last_run().meta()["error"]
 
 
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("mode", ["sync", "async", "vector"])
 @pytest.mark.parametrize("algo_id", ["ppo", "dqn"])
 @pytest.mark.parametrize(("fault", "what"), [("obs", "observation"), ("reward", "reward")])

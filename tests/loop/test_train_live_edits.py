@@ -18,7 +18,6 @@ from gymnasium_solver.training.live import check_interventions, edited, request_
 from gymnasium_solver.training.prepare import load_config
 from tests.loop.conftest import Crash, Edits
 from tests.loop.test_train_bc import demonstrate
-from tests.sampled import sampled
 
 Call = Callable[..., Any]
 
@@ -163,7 +162,8 @@ def new_values(config: Any, left_out: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in left_out}
 
 
-@pytest.mark.parametrize("case", sampled(EDITED, 3))
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("case", EDITED)
 def test_every_live_field_can_change(
     case: str, train: Call, make_config: Call, resume: Call, weight_hash: Call, events: Call
 ) -> None:

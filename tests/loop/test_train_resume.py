@@ -21,7 +21,6 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.seeds import derive, stage_seed
 from tests.loop.conftest import AtEpoch, Crash, CrashAt, Notes, SmallEnv, registered
 from tests.nets.test_layers import ALL as ALL_LAYERS
-from tests.sampled import sampled
 
 Call = Callable[..., Any]
 SHORT: dict[str, Any] = {"max_episode_steps": 30}
@@ -162,7 +161,8 @@ SEEDED = [
 ]
 
 
-@pytest.mark.parametrize("pair", sampled(SEEDED, 8, "-".join))
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("pair", SEEDED, ids="-".join)
 def test_the_seed_decides_the_weights(
     pair: tuple[str, str], train: Call, weight_hash: Call
 ) -> None:
@@ -208,7 +208,8 @@ def test_adjacent_stages_have_their_own_seeds(make_config: Call) -> None:
 # -- resume -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pair", sampled(PAIRS, 12, "-".join))
+@pytest.mark.sample(12)
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_a_crashed_run_resumed_equals_the_uninterrupted_one(
     pair: tuple[str, str], exact_resume: Call, learning_rows: Call
 ) -> None:

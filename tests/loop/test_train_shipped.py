@@ -15,7 +15,6 @@ from gymnasium_solver.training import loop
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.config_tests import short_training
 from gymnasium_solver.training.prepare import build_config
-from tests.sampled import sampled
 
 # Of the variants for a GPU, which are the same in every game, one is enough.
 NAMES = [
@@ -26,7 +25,8 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", sampled(NAMES, 14))
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("name", NAMES)
 def test_two_epochs(name: str) -> None:
     try:
         run = short_training(name, Path("runs"))

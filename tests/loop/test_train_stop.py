@@ -25,6 +25,7 @@ Call = Callable[..., Any]
 EVAL: dict[str, Any] = {"eval_freq_epochs": 2, "eval_episodes": 2, "n_eval_envs": 1}
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize(
     ("setting", "threshold", "stop", "solved"),
     [

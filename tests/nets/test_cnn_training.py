@@ -135,6 +135,7 @@ STEPS: list[tuple[str, spaces.Space[Any], spaces.Space[Any]]] = [
 ]
 
 
+@pytest.mark.sample(8)
 @pytest.mark.parametrize(("algo_id", "space", "actions"), STEPS, ids=str)
 @pytest.mark.parametrize("normalize", [False, "rolling"])
 def test_a_step_is_learnt_from_images_alone_and_beside_numbers(

@@ -36,11 +36,9 @@ from gymnasium_solver.serve.web.security import Settings
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
 from tests.cli.test_cli_trust import IN_A_RUN, MODULE, TINY
-from tests.sampled import sampled
 from tests.serve.mcp_client import Caller, with_server
 
 TOKEN = {"x-gsolve-token": "secret"}
-KINDS = sampled(IN_A_RUN, 2)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +125,8 @@ RUNNING = re.compile(r"/(start|resume|evaluate|record|episodes|saliency|config)$
 """Routes that would run what the config names."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", IN_A_RUN)
 def test_no_route_imports_what_a_stranger_names(
     run: Run, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +231,8 @@ READING: dict[str, dict[str, Any]] = {
 NAMED = {"compare_runs": "runs", "plot": "runs", "list_runs": "", "get_experiment": "", "query": ""}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.sample(2)
+@pytest.mark.parametrize("kind", IN_A_RUN)
 def test_no_tool_imports_what_a_stranger_names(
     run: Run, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,7 +37,6 @@ from gymnasium_solver.share.foreign.model_files import (
     read_sb3,
 )
 from gymnasium_solver.training.prepare import build_config
-from tests.sampled import sampled
 
 RNG = np.random.default_rng(0)
 SENTINEL = "unpickled"
@@ -349,7 +348,8 @@ def hostile_zip(seed: int, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", sampled(range(400), 25))
+@pytest.mark.sample(25)
+@pytest.mark.parametrize("seed", range(400))
 def test_a_hostile_zip_is_one_line_or_a_finite_policy(seed: int, tmp_path: Path) -> None:
     path = hostile_zip(seed, tmp_path)
     root = tmp_path / "runs"

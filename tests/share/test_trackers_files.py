@@ -132,6 +132,7 @@ def fault_points(monkeypatch: pytest.MonkeyPatch, chance: float, rng: random.Ran
     deadly(follow.Stream, "poll")
 
 
+@pytest.mark.sample(6)
 @BOTH
 @pytest.mark.parametrize("seed", range(6))
 def test_every_row_once_when_killed_at_any_moment(

@@ -12,7 +12,6 @@ from gymnasium import spaces
 from gymnasium_solver.algos import algo_class
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.spaces.actions import action_kind
-from tests.sampled import sampled
 
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX, DISCRETE = spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3)
@@ -69,7 +68,8 @@ def copied(state: tuple[Any, Any]) -> tuple[Any, Any]:
     return saved, json.loads(json.dumps(extra))
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 5))
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("case", CASES)
 def test_a_loaded_learner_goes_on_exactly(case: str) -> None:
     fields: dict[str, Any] = {"normalize_obs": "rolling", "normalize_reward": True}
     one, two = agent_for(case, **fields), agent_for(case, seed=99, **fields)
@@ -98,7 +98,8 @@ def test_a_loaded_learner_goes_on_exactly(case: str) -> None:
             np.testing.assert_array_equal(value, theirs[file][name], err_msg=f"{file} {name}")
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 5))
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("case", CASES)
 def test_what_diverged_is_taken_back(case: str) -> None:
     agent = agent_for(case)
     agent.update(rollout_for(case), 12, 100)
@@ -113,7 +114,8 @@ def test_what_diverged_is_taken_back(case: str) -> None:
             np.testing.assert_array_equal(value, good[file][name], err_msg=f"{file} {name}")
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 5))
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("case", CASES)
 def test_recorded_losses_learn_what_torch_learns(case: str) -> None:
     """A tensor that a loss reads and LossGradient was not told of would leave it to torch."""
     recorded, plain = (agent_for(case, compile=c, optimizer="sgd") for c in (True, False))
@@ -126,7 +128,8 @@ def test_recorded_losses_learn_what_torch_learns(case: str) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 5))
+@pytest.mark.sample(5)
+@pytest.mark.parametrize("case", CASES)
 def test_the_modes_of_gradients_are_saved_and_resumed(case: str) -> None:
     one, two = agent_for(case), agent_for(case, seed=9)
     one.update(rollout_for(case), 12, 100)

@@ -18,7 +18,6 @@ from gymnasium_solver.fast import recorded
 from gymnasium_solver.fast.native import build
 from gymnasium_solver.fast.native.program import NativeGradient
 from gymnasium_solver.fast.tape import Unsupported
-from tests.sampled import sampled
 
 REAL = build.find_compiler()
 pytestmark = pytest.mark.skipif(REAL is None, reason="needs a C compiler")
@@ -107,7 +106,8 @@ def number() -> int:
     return result
 
 
-@pytest.mark.parametrize("fault", sampled(COMPILERS, 8))
+@pytest.mark.sample(8)
+@pytest.mark.parametrize("fault", COMPILERS)
 def test_a_broken_compiler_is_one_line(
     folder: Path,
     fault: str,
@@ -198,7 +198,8 @@ CACHES = {
 }
 
 
-@pytest.mark.parametrize("fault", sampled(CACHES, 6))
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("fault", CACHES)
 def test_a_damaged_cache(
     folder: Path, fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

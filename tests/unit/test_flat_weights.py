@@ -18,7 +18,6 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.spaces.actions import DiscreteActions, action_kind
 from gymnasium_solver.tree import leaves_of, map_tree, structure_of, unflatten
-from tests.sampled import sampled
 
 PARTS = spaces.Dict(
     [
@@ -133,7 +132,8 @@ def trained(case: str, seed: int = 0, **more: Any) -> Any:
 # -- flat weights ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 6))
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("case", CASES)
 def test_another_agent_acts_by_what_was_exported(case: str) -> None:
     one, two = trained(case), agent_for(case, seed=5)
     obs, is_first = observations((16,), 3), np.ones(16, bool)
@@ -160,7 +160,8 @@ def test_another_agent_acts_by_what_was_exported(case: str) -> None:
         assert torch.equal(own, optimizer.flat)
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 6))
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("case", CASES)
 def test_an_export_is_a_copy(case: str) -> None:
     agent = trained(case)
     arrays = agent.export_flat()
@@ -173,7 +174,8 @@ def test_an_export_is_a_copy(case: str) -> None:
     assert changed
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 6))
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("case", CASES)
 def test_weights_of_another_shape_are_refused_and_nothing_changes(case: str) -> None:
     wide, agent = agent_for(case, hidden_dims=[6, 7]), agent_for(case)
     before = [flat.clone() for flat in agent.learnt_weights()]
@@ -229,7 +231,8 @@ def moved(net: nn.Module, seed: int) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 6))
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("case", CASES)
 def test_a_loss_under_other_parameters_is_that_of_a_network_which_has_them(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +263,8 @@ def test_a_loss_under_other_parameters_is_that_of_a_network_which_has_them(
 
 
 # DreamerV3's scan has a gradient of its own, which vmap does not take.
-@pytest.mark.parametrize("case", sampled([case for case in CASES if case != "dreamerv3"], 6))
+@pytest.mark.sample(6)
+@pytest.mark.parametrize("case", [case for case in CASES if case != "dreamerv3"])
 def test_a_loss_mapped_over_stacked_parameters(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several members of a population in one pass."""
     agent, given = losses(case, monkeypatch)

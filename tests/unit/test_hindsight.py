@@ -101,6 +101,7 @@ def check_sample(sample: Sample, stream: Stream, strategy: str) -> list[tuple[in
     return found
 
 
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize("capacity", [30, 10_000])

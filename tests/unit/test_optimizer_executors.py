@@ -194,6 +194,7 @@ EXECUTORS: dict[str, Callable[[Learner], Tensor]] = {
 }
 
 
+@pytest.mark.sample(48)
 @pytest.mark.parametrize("executor", list(EXECUTORS))
 @pytest.mark.parametrize("case", list(CASES))
 def test_steps_are_those_of_the_reference(case: str, executor: str) -> None:

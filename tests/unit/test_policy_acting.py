@@ -129,6 +129,7 @@ def test_acting_computes_what_learning_does(activation: str, hidden_dims: tuple[
         torch.testing.assert_close(net(obs)[0], net.actor(obs))
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("mode", [False, "rolling", "static"])
 @pytest.mark.parametrize("name", SPACES)
 def test_acting_reads_every_kind_of_observation(name: str, mode: Any) -> None:
@@ -138,6 +139,7 @@ def test_acting_reads_every_kind_of_observation(name: str, mode: Any) -> None:
     check_recorded(net.actor, net, space)
 
 
+@pytest.mark.sample(10)
 @pytest.mark.parametrize("norm", [None, "layer", "rms"])
 @pytest.mark.parametrize("dueling", [False, True])
 @pytest.mark.parametrize("n_atoms", [1, 7])

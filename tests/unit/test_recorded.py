@@ -139,6 +139,7 @@ def test_replay_equals_torch(action_space, fields):
     check(agent, lambda n, seed: batch_of(n, action_space, seed), coefficients)
 
 
+@pytest.mark.sample(12)
 @pytest.mark.parametrize("name", ACTION_SPACES)
 @pytest.mark.parametrize("observation_space", [OBS, PARTS], ids=["array", "dict"])
 @pytest.mark.parametrize("normalize", [False, "rolling", "static"])

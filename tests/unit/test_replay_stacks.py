@@ -49,6 +49,7 @@ def check_all(replay: Replay, stream: StackStream, n_step: int = 3) -> None:
     check_batch(batch._replace(obs=obs, next_obs=next_obs), stream, n_step, GAMMA)
 
 
+@pytest.mark.sample(20)
 @pytest.mark.parametrize("padding", ["zeros", "repeat", "goes on"])
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize("capacity", [30, 10_000])
