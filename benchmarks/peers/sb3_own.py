@@ -9,6 +9,7 @@ the last policy over whole greedy episodes.
 import argparse
 import json
 import time
+from importlib import import_module
 from importlib.metadata import version
 
 import gymnasium
@@ -32,7 +33,10 @@ def main() -> None:
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
 
-    env_id, _, algo = args.task.rpartition(":")
+    name, _, algo = args.task.rpartition(":")
+    module, _, env_id = name.rpartition(":")
+    if module:
+        import_module(module)
     limit = gymnasium.spec(env_id).max_episode_steps or LONGEST
     env = gymnasium.make(env_id, max_episode_steps=limit)
     is_dict = isinstance(env.observation_space, gymnasium.spaces.Dict)
