@@ -104,10 +104,11 @@ def continuation_loss(logits: Tensor, terminal: Tensor, gamma: Tensor) -> Tensor
 @torch.no_grad()
 def imagine(net: DreamerNet, kind: ActionKind, start: Tensor, batch: DreamBatch) -> Dream:
     """The actor's steps from states [N, W]."""
-    states, actions = [start], []
+    states, actions, weights = [start], [], net.rssm.weights()
     for noise, latents in zip(batch.action_noise, batch.dream_noise, strict=True):
         actions.append(kind.from_noise(net.actor(states[-1]), None, noise))
-        states.append(net.rssm.imagine(states[-1], net.action_input(actions[-1]), latents))
+        given = net.action_input(actions[-1])
+        states.append(net.rssm.imagine(states[-1], given, latents, weights))
     return Dream(torch.stack(states), torch.stack(actions))
 
 
@@ -115,10 +116,10 @@ def lambda_returns(reward: Tensor, goes_on: Tensor, share: Tensor, value: Tensor
     """Returns [T - 1, N] of T rows: what follows row t is worth r + c ((1 - s) v + s R), all of
     row t + 1. `share` s of the later return R, 0 at the last row of an episode; `goes_on` c: the
     discount, 0 at a termination. From the last row on it is worth `value`."""
-    found = [value[-1]]
+    found, later = [value[-1]], goes_on * share
+    known = reward + (goes_on - later) * value
     for t in range(len(reward) - 1, 0, -1):
-        later = torch.lerp(value[t], found[-1], share[t])
-        found.append(reward[t] + goes_on[t] * later)
+        found.append(torch.addcmul(known[t], later[t], found[-1]))
     return torch.stack(found[:0:-1])
 
 

@@ -35,7 +35,15 @@ from gymnasium_solver.nets.image_codec import (
 )
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.rssm_scan import Latents, Weights, drawn, memory_step, scan, step
+from gymnasium_solver.nets.rssm_scan import (
+    UPDATE_BIAS,
+    Latents,
+    Weights,
+    drawn,
+    memory_step,
+    scan,
+    step,
+)
 from gymnasium_solver.spaces.observations import Space
 
 CODEC_LAYERS, HEAD_LAYERS, ACTOR_LAYERS = 3, 1, 3
@@ -96,12 +104,16 @@ class Rssm(nn.Module):
         """Of the layers of a step (rssm_scan.py)."""
         layers: Any = (self.from_deter, self.from_latent, self.posterior_layers)
         (deter, deter_norm, _), (latent, latent_norm, _), (norm, _, logits) = layers
+        n_deter, hidden = self.size.deter_dim, self.size.core_dim
+        own, shared = self.mix.weight.split([n_deter // self.size.n_blocks, 3 * hidden], dim=1)
+        both, given = shared.transpose(0, 1).flatten(1).split([2 * hidden, hidden])
+        reset, candidate, update = self.gates.bias.chunk(3, dim=1)
         return Weights(
             deter.weight, deter.bias, latent.weight, latent.bias,
             torch.stack([deter_norm.weight, latent_norm.weight]),
-            self.mix.weight, self.mix.bias, self.mix_norm.weight,
-            self.gates.weight, self.gates.bias,
-            self.seen.weight[:, : self.size.deter_dim], norm.weight, logits.weight, logits.bias,
+            own, both, given, self.mix.bias.flatten(), self.mix_norm.weight,
+            self.gates.weight, torch.cat([reset, candidate, update + UPDATE_BIAS], dim=1),
+            self.seen.weight[:, :n_deter], norm.weight, logits.weight, logits.bias,
         )  # fmt: skip
 
     def prior(self, states: Tensor) -> Tensor:
@@ -127,9 +139,12 @@ class Rssm(nn.Module):
         one = step(self.weights(), self.latents, state * keep[0], given[0], seen[0], drawn_by)
         return one[0].unsqueeze(0), one[1].unsqueeze(0)
 
-    def imagine(self, state: Tensor, actions: Tensor, noise: Tensor | None) -> Tensor:
-        """The states [N, width] after actions [N, A], without observations."""
-        deter, *_ = memory_step(self.weights(), state, self.from_action(actions))
+    def imagine(
+        self, state: Tensor, actions: Tensor, noise: Tensor | None, weights: Weights | None = None
+    ) -> Tensor:
+        """The states [N, width] after actions [N, A], without observations. `weights`: `weights()`,
+        for several steps."""
+        deter = memory_step(weights or self.weights(), state, self.from_action(actions))
         latent = drawn(self.prior(deter), noise)
         return torch.cat([deter, latent.flatten(1)], dim=1)
 
@@ -302,7 +317,7 @@ class DreamerNet(nn.Module):
         if self.is_choice:
             classes = torch.arange(self.n_actions, device=actions.device)
             return (actions.long().unsqueeze(-1) == classes).float()
-        return actions / actions.detach().abs().clamp(min=1.0)
+        return actions.clamp(-1.0, 1.0)
 
     def last_action(self, core: Tensor) -> Tensor:
         """That of a carry, as the RSSM takes it."""

@@ -2,16 +2,19 @@
 
     states, probs = scan(weights, latents, given, seen, state, keep, noise)     # sequences
     state, probs = step(weights, latents, state, given, seen, noise)            # one row
-    deter, *_ = memory_step(weights, state, given)              # without an observation
+    deter = memory_step(weights, state, given)                  # without an observation
 
 `given` [L, B, H] are the features of the action before each row, `seen` [L, B, H] the observation's
 share of the posterior's first layer, `state` [B, D + Z] is the state before the first row, `keep`
 [L, B, 1] is 0 where an episode starts and 1 elsewhere, `noise` [L, B, S] draws the latents.
 
-Autograd would record about 40 small operations of every step, and take a gradient of every weight
-in every step. Here the backward pass keeps in its loop only what depends on the next step, about 30
-operations, and computes the gradients of weights for all rows at once. See scan.py, which does
-the same for other cores. Differentiable once, in everything but `keep` and `noise`.
+A GPU spends most of the time of a step with starting kernels, so a step has few operations: about
+30, and 25 backwards, where autograd would record 50 and take a gradient of every weight in every
+step. The loop of the backward pass has only what depends on the next step; gradients of weights are
+computed for all rows at once. See scan.py, which does the same for other cores. Differentiable
+once, in everything but `keep` and `noise`.
+
+Layers of blocks have the blocks first: [G, B, D / G].
 """
 
 from typing import Any, NamedTuple
@@ -33,8 +36,10 @@ class Weights(NamedTuple):
     latent: Tensor  # [H, Z]
     latent_bias: Tensor
     norms: Tensor  # [2, H], of both
-    mix: Tensor  # [G, D / G + 3 H, D / G]
-    mix_bias: Tensor  # [G, D / G]
+    own: Tensor  # [G, D / G, D / G], of a block of the memory to itself
+    shared: Tensor  # [2 H, D], of both to all blocks
+    given: Tensor  # [H, D], of the action to all blocks
+    mix_bias: Tensor  # [D]
     mix_norm: Tensor  # [D]
     gates: Tensor  # [G, D / G, 3 D / G]
     gates_bias: Tensor  # [G, 3 D / G]
@@ -42,6 +47,39 @@ class Weights(NamedTuple):
     seen_norm: Tensor  # [H]
     logits: Tensor  # [Z, H]
     logits_bias: Tensor
+
+
+class Latents(NamedTuple):
+    n: int
+    n_classes: int
+    unimix: float
+    """Share of a uniform distribution."""
+
+    def soft(self, logits: Tensor) -> Tensor:
+        """[..., Z] -> [..., S, C], without the uniform share."""
+        return torch.softmax(logits.unflatten(-1, (self.n, self.n_classes)), dim=-1)
+
+    def mixed(self, soft: Tensor) -> Tensor:
+        return (1.0 - self.unimix) * soft + self.unimix / self.n_classes
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """[..., Z] -> [..., S, C]"""
+        return self.mixed(self.soft(logits))
+
+    def limits(self, noise: Tensor) -> Tensor:
+        """For `sampled`, from uniform noise [..., S]: what the sums of `soft` are compared with, so
+        that classes are drawn by `mixed`. The last class has none: a sum of 1 may be rounded down.
+        """
+        ends = torch.arange(1, self.n_classes + 1, device=noise.device) / self.n_classes
+        limits = (noise.unsqueeze(-1) - self.unimix * ends) / (1.0 - self.unimix)
+        limits[..., -1].fill_(-1.0)
+        return limits
+
+
+def sampled(soft: Tensor, limits: Tensor, classes: Tensor) -> Tensor:
+    """One-hot samples of categorical variables [..., C]; `classes`: 0 to C - 1."""
+    index = (soft.cumsum(-1) <= limits).sum(-1, keepdim=True)
+    return (index == classes).to(soft.dtype)
 
 
 def drawn(probs: Tensor, noise: Tensor | None) -> Tensor:
@@ -57,20 +95,16 @@ def drawn(probs: Tensor, noise: Tensor | None) -> Tensor:
     return hot + (probs - probs.detach()) if probs.requires_grad else hot
 
 
-def _normed(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x divided by its root mean square, and the factor."""
-    factor = (x.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
-    return x * factor, factor
+# -- one row --------------------------------------------------------------------------------------
 
 
-def _blocks(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """[B, G, n] @ [G, n, m] + [G, m]."""
-    return torch.bmm(x.transpose(0, 1), weight).transpose(0, 1) + bias
+def _normed(x: Tensor, weight: Tensor | None) -> Tensor:
+    return functional.rms_norm(x, x.shape[-1:], weight, NORM_EPS)
 
 
-def memory_step(w: Weights, state: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-    """The memory [B, D] after a state; and what the backward pass needs."""
-    n_blocks = len(w.mix)
+def _memory(w: Weights, state: Tensor, added: Tensor) -> tuple[Tensor, ...]:
+    """The memory [B, D] after a state, and what the backward pass needs. `added` [B, D]: to the
+    layer that mixes, by the action."""
     deter, latent = state.split([w.deter.shape[1], w.latent.shape[1]], dim=1)
     both = torch.stack(
         [
@@ -78,47 +112,52 @@ def memory_step(w: Weights, state: Tensor, given: Tensor) -> tuple[Tensor, ...]:
             functional.linear(latent, w.latent, w.latent_bias),
         ],
         dim=1,
-    )
-    both, both_factor = _normed(both)
-    x = torch.cat([functional.silu(both * w.norms).flatten(1), given], dim=1)
-    own = deter.unflatten(1, (n_blocks, -1))
-    x = torch.cat([own, x.unsqueeze(1).expand(-1, n_blocks, -1)], dim=2)
-    mixed, mixed_factor = _normed(_blocks(x, w.mix, w.mix_bias).flatten(1))
-    y = functional.silu(mixed * w.mix_norm).view_as(own)
-    reset, candidate, update = _blocks(y, w.gates, w.gates_bias).chunk(3, dim=2)
-    reset, update = torch.sigmoid(reset), torch.sigmoid(update + UPDATE_BIAS)
-    new = torch.tanh(reset * candidate)
-    after = torch.lerp(own, new, update).flatten(1)
-    return after, both, both_factor, mixed, mixed_factor, reset, candidate, update, new
+    ).to(state.dtype)  # from bf16
+    features = functional.silu(_normed(both, None) * w.norms).flatten(1)
+    own = deter.unflatten(1, (len(w.own), -1))
+    by_block = torch.bmm(own.transpose(0, 1), w.own).transpose(0, 1)
+    mixed = (added.view_as(own) + by_block).flatten(1).addmm_(features, w.shared)
+    hidden = functional.silu(_normed(mixed, w.mix_norm)).view_as(own)
+    gates = torch.bmm(hidden.transpose(0, 1), w.gates) + w.gates_bias.unsqueeze(1)
+    _, update, new = _gru(gates)
+    after = torch.lerp(own, new.transpose(0, 1), update.transpose(0, 1)).flatten(1)
+    return after, both, mixed, gates
 
 
-def latent_step(w: Weights, shape: "Latents", deter: Tensor, seen: Tensor) -> tuple[Tensor, ...]:
-    """Probabilities [B, S, C] of the latents after a memory and an observation; and what the
-    backward pass needs."""
-    normed, factor = _normed(torch.addmm(seen, deter, w.seen.t()))
-    hidden = functional.silu(normed * w.seen_norm)
-    return shape.probs(functional.linear(hidden, w.logits, w.logits_bias)), normed, factor
+def _gru(gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """How much of the candidate counts, how much of the memory is renewed, and by what."""
+    reset, _, update = torch.sigmoid(gates).chunk(3, dim=-1)
+    candidate = gates.chunk(3, dim=-1)[1]
+    return reset, update, torch.tanh(reset * candidate)
 
 
-class Latents(NamedTuple):
-    n: int
-    n_classes: int
-    unimix: float
-    """Share of a uniform distribution."""
+def _posterior(w: Weights, deter: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits [B, Z] of the latents after a memory and an observation; and what the backward pass
+    needs."""
+    x = torch.addmm(seen, deter, w.seen.t()).to(deter.dtype)
+    hidden = functional.silu(_normed(x, w.seen_norm))
+    return functional.linear(hidden, w.logits, w.logits_bias).to(deter.dtype), x
 
-    def probs(self, logits: Tensor) -> Tensor:
-        """[..., Z] -> [..., S, C]"""
-        probs = torch.softmax(logits.unflatten(-1, (self.n, self.n_classes)), dim=-1)
-        return (1.0 - self.unimix) * probs + self.unimix / self.n_classes
+
+def _added(w: Weights, given: Tensor) -> Tensor:
+    return given @ w.given + w.mix_bias
+
+
+def memory_step(w: Weights, state: Tensor, given: Tensor) -> Tensor:
+    """The memory [B, D] after a state."""
+    return _memory(w, state, _added(w, given))[0]
 
 
 def step(
     w: Weights, shape: Latents, state: Tensor, given: Tensor, seen: Tensor, noise: Tensor | None
 ) -> tuple[Tensor, Tensor]:
     """One row: the state [B, D + Z] after it and the probabilities of its latents."""
-    deter, *_ = memory_step(w, state, given)
-    probs, *_ = latent_step(w, shape, deter, seen)
+    deter = memory_step(w, state, given)
+    probs = shape.probs(_posterior(w, deter, seen)[0])
     return torch.cat([deter, drawn(probs, noise).flatten(1)], dim=1), probs
+
+
+# -- sequences ------------------------------------------------------------------------------------
 
 
 def scan(
@@ -126,21 +165,37 @@ def scan(
     noise: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """States [L, B, D + Z] and probabilities [L, B, S, C] of sequences."""
-    found: tuple[Tensor, Tensor] = _Scan.apply(shape, given, seen, state, keep, noise, *w)
+    found: tuple[Tensor, Tensor]
+    found = _Scan.apply(shape, _added(w, given), seen, state, keep, noise, *w)
     return found
 
 
-def _slope(normed: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Of silu(normed * weight): its outputs, and its derivative by normed * weight."""
-    x = normed * weight
-    gate = torch.sigmoid(x)
-    return x * gate, gate * (1.0 + x * (1.0 - gate))
+class _Normed(NamedTuple):
+    """silu(weight * x / root mean square of x) of all rows, and what gives its gradient."""
+
+    out: Tensor
+    by_weight: Tensor  # the derivative of the outputs by the weights
+    a: Tensor
+    b: Tensor
+    c: Tensor
+    """The gradient of x is d * a - c * sum(d * b)."""
 
 
-def _through_norm(d: Tensor, slope: Tensor, normed: Tensor, factor: Tensor) -> Tensor:
-    """The gradient of the inputs of RMS norm and silu; `slope`: by `normed`."""
-    d = d * slope
-    return torch.addcmul(d, normed, (d * normed).mean(-1, keepdim=True), value=-1.0) * factor
+def _norms(x: Tensor, weight: Tensor) -> _Normed:
+    factor = (x.square().mean(-1, keepdim=True) + NORM_EPS).rsqrt()
+    normed = x * factor
+    y = normed * weight
+    gate = torch.sigmoid(y)
+    slope = gate * (1.0 + y * (1.0 - gate))
+    by_x = slope * weight
+    return _Normed(
+        y * gate, slope * normed, by_x * factor, by_x * normed / x.shape[-1], normed * factor
+    )
+
+
+def _through(n: _Normed, t: int, d: Tensor, dim: tuple[int, ...] = (-1,)) -> Tensor:
+    """The gradient of the inputs in row t; a row has the axes `dim`."""
+    return torch.addcmul(d * n.a[t], n.c[t], (d * n.b[t]).sum(dim, keepdim=True), value=-1.0)
 
 
 def _weights(d: Tensor, inputs: Tensor) -> Tensor:
@@ -149,99 +204,100 @@ def _weights(d: Tensor, inputs: Tensor) -> Tensor:
 
 
 def _block_weights(d: Tensor, inputs: Tensor) -> Tensor:
-    """The gradient [G, in, out] of a block layer, from [L, B, G, out] and [L, B, G, in]."""
-    return torch.bmm(inputs.flatten(0, 1).permute(1, 2, 0), d.flatten(0, 1).transpose(0, 1))
+    """The gradient [G, in, out] of a block layer, from [L, G, B, out] and [L, G, B, in]."""
+    return torch.bmm(inputs.permute(1, 3, 0, 2).flatten(2), d.transpose(0, 1).flatten(1, 2))
+
+
+def _gru_slopes(gates: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """The derivatives of the new memory by the three gates [..., 3, D / G], and by the memory."""
+    reset, update, new = _gru(gates)
+    candidate = gates.chunk(3, dim=-1)[1]
+    by_new = update * (1.0 - new.square())
+    by_reset = by_new * candidate * reset * (1.0 - reset)
+    by_update = (new - own) * update * (1.0 - update)
+    return torch.stack([by_reset, by_new * reset, by_update], dim=-2), 1.0 - update
 
 
 class _Scan(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, shape: Latents, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        given, seen, state, keep, noise, *rest = inputs
-        w = Weights(*rest)
-        kept, states, probs = [], [], []
-        memories: list[tuple[Tensor, ...]] = []
-        latents: list[tuple[Tensor, ...]] = []
-        for t in range(len(given)):
-            state = state * keep[t]
-            kept.append(state)
-            deter, *memory = memory_step(w, state, given[t])
-            post, *latent = latent_step(w, shape, deter, seen[t])
-            state = torch.cat([deter, drawn(post, noise[t]).flatten(1)], dim=1)
-            states.append(state)
-            probs.append(post)
-            memories.append(tuple(memory))
-            latents.append(tuple(latent))
-        columns = [torch.stack(c) for c in (*zip(*memories), *zip(*latents))]  # noqa: B905
-        before, after, post = torch.stack(kept), torch.stack(states), torch.stack(probs)
-        ctx.save_for_backward(given, keep, before, after, post, *columns, *w)
+        added, seen, first, keep, noise, *rest = inputs
+        w, state, limits = Weights(*rest), first, shape.limits(noise)
+        classes = torch.arange(shape.n_classes, device=first.device)
+        rows: list[tuple[Tensor, ...]] = []
+        for t in range(len(added)):
+            deter, *memory = _memory(w, state * keep[t], added[t])
+            logits, x = _posterior(w, deter, seen[t])
+            soft = shape.soft(logits)
+            state = torch.cat([deter, sampled(soft, limits[t], classes).flatten(1)], dim=1)
+            rows.append((state, soft, *memory, x))
+        states, soft, *columns = (torch.stack(c) for c in zip(*rows))  # noqa: B905
+        ctx.save_for_backward(first, keep, states, soft, *columns, *w)
         ctx.shape = shape
-        return after, post
+        return states, shape.mixed(soft)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_states: Tensor, d_probs: Tensor) -> tuple[Tensor | None, ...]:
-        given, keep, before, after, probs, *rest = ctx.saved_tensors
-        both, both_factor, mixed, mixed_factor, reset, candidate, update, new = rest[:8]
-        normed, factor = rest[8:10]
-        w, shape = Weights(*rest[10:]), ctx.shape
-        n_deter, n_blocks = w.deter.shape[1], len(w.mix)
-        n_own = n_deter // n_blocks
+        first, keep, states, soft, both, mixed, gates, x, *rest = ctx.saved_tensors
+        w, shape = Weights(*rest), ctx.shape
+        (n_blocks, n_own, _), n_deter = w.own.shape, w.deter.shape[1]
         # What does not depend on the next step, for all rows at once.
-        both_out, both_slope = _slope(both, w.norms)
-        mixed_out, mixed_slope = _slope(mixed, w.mix_norm)
-        hidden, slope = _slope(normed, w.seen_norm)
-        both_by, mixed_by, by = both_slope * w.norms, mixed_slope * w.mix_norm, slope * w.seen_norm
-        own = before[..., :n_deter].unflatten(-1, (n_blocks, n_own))
-        by_new = update * (1.0 - new.square())
-        by_reset = by_new * candidate * reset * (1.0 - reset)
-        by_update = (new - own) * update * (1.0 - update)
-        by_gates = torch.stack([by_reset, by_new * reset, by_update], dim=3)  # [L, B, G, 3, D / G]
-        stays = 1.0 - update
-        soft = (probs - shape.unimix / shape.n_classes) / (1.0 - shape.unimix)
-        mix_t, gates_t = w.mix.transpose(1, 2), w.gates.transpose(1, 2)
-        found: list[tuple[Tensor, ...]] = []
-        d_state = torch.zeros_like(before[0])
-        for t in range(len(given) - 1, -1, -1):
-            d_deter, d_latent = (d_state + d_states[t]).split([n_deter, w.latent.shape[1]], dim=1)
-            d_soft = (d_probs[t] + d_latent.view_as(probs[t])) * (1.0 - shape.unimix)
-            d_logits = soft[t] * (d_soft - (soft[t] * d_soft).sum(-1, keepdim=True))
-            d_logits = d_logits.flatten(1)
-            d_hidden = d_logits @ w.logits
-            d_seen = _through_norm(d_hidden, by[t], normed[t], factor[t])
-            d_own = torch.addmm(d_deter, d_seen, w.seen).view_as(own[t])
-            d_gates = (d_own.unsqueeze(2) * by_gates[t]).flatten(2)
-            d_y = torch.bmm(d_gates.transpose(0, 1), gates_t).transpose(0, 1).flatten(1)
-            d_mixed = _through_norm(d_y, mixed_by[t], mixed[t], mixed_factor[t]).view_as(own[t])
-            d_x = torch.bmm(d_mixed.transpose(0, 1), mix_t).transpose(0, 1)
-            d_own = torch.addcmul(d_x[..., :n_own], d_own, stays[t]).flatten(1)
-            d_three = d_x[..., n_own:].sum(1)
-            d_out, d_given = d_three.split([both[t].numel() // len(d_three), given.shape[2]], dim=1)
-            d_out = d_out.view_as(both[t])
-            d_both = _through_norm(d_out, both_by[t], both[t], both_factor[t])
-            d_own = torch.addmm(d_own, d_both[:, 0], w.deter)
-            d_state = torch.cat([d_own, d_both[:, 1] @ w.latent], dim=1) * keep[t]
-            found.append(
-                (d_given, d_seen, d_logits, d_hidden, d_gates, d_y, d_mixed, d_out, d_both)
+        before = torch.cat([first.unsqueeze(0), states[:-1]]) * keep
+        own = before[..., :n_deter].unflatten(-1, (n_blocks, n_own)).transpose(1, 2)
+        features, hidden = _norms(both, w.norms), _norms(x, w.seen_norm)
+        mix = _Normed(
+            *(
+                part.unflatten(-1, (n_blocks, n_own)).transpose(1, 2)
+                for part in _norms(mixed, w.mix_norm)
             )
-        columns = (torch.stack(c[::-1]) for c in zip(*found))  # noqa: B905
-        d_given, d_seen, d_logits, d_hidden, d_gates, d_y, d_mixed, d_out, d_both = columns
-        first, second = d_both.unbind(2)
-        three = torch.cat([both_out.flatten(2), given], dim=2)
-        x = torch.cat([own, three.unsqueeze(2).expand(-1, -1, n_blocks, -1)], dim=3)
-        d_weights = Weights(
-            deter=_weights(first, before[..., :n_deter]),
-            deter_bias=first.sum((0, 1)),
-            latent=_weights(second, before[..., n_deter:]),
-            latent_bias=second.sum((0, 1)),
-            norms=(d_out * both_slope * both).sum((0, 1)),
-            mix=_block_weights(d_mixed, x),
-            mix_bias=d_mixed.sum((0, 1)),
-            mix_norm=(d_y * mixed_slope * mixed).sum((0, 1)),
-            gates=_block_weights(d_gates, mixed_out.view_as(own)),
-            gates_bias=d_gates.sum((0, 1)),
-            seen=_weights(d_seen, after[..., :n_deter]),
-            seen_norm=(d_hidden * slope * normed).sum((0, 1)),
-            logits=_weights(d_logits, hidden),
-            logits_bias=d_logits.sum((0, 1)),
         )
-        return None, d_given, d_seen, d_state, None, None, *d_weights
+        by_gates, stays = _gru_slopes(gates, own)
+        d_deters, d_latents = d_states.split([n_deter, w.latent.shape[1]], dim=-1)
+        d_latents = d_latents + d_probs.flatten(2)
+        logits_weight = (1.0 - shape.unimix) * w.logits
+        shared = w.shared.unflatten(1, (n_blocks, n_own)).permute(1, 2, 0)
+        mix_t, gates_t = torch.cat([w.own.mT, shared], dim=2), w.gates.mT
+        rows: list[tuple[Tensor, ...]] = []
+        kept = keep.roll(-1, 0)  # into the next row
+        d_deter, d_latent = torch.zeros_like(first).split([n_deter, w.latent.shape[1]], dim=1)
+        for t in range(len(states) - 1, -1, -1):
+            d_soft = torch.addcmul(d_latents[t], d_latent, kept[t]).view_as(soft[t])
+            d_logits = torch.ops.aten._softmax_backward_data(d_soft, soft[t], -1, soft.dtype)
+            d_logits = d_logits.flatten(1)
+            d_hidden = d_logits @ logits_weight
+            d_seen = _through(hidden, t, d_hidden)
+            d_own = torch.addcmul(d_deters[t], d_deter, kept[t]).addmm_(d_seen, w.seen)
+            blocks = d_own.unflatten(1, (n_blocks, n_own))
+            d_gates = (blocks.transpose(0, 1).unsqueeze(2) * by_gates[t]).flatten(2)
+            d_y = torch.bmm(d_gates, gates_t)
+            d_mixed = _through(mix, t, d_y, (0, 2))
+            d_x = torch.bmm(d_mixed, mix_t)
+            blocks.mul_(stays[t].transpose(0, 1)).add_(d_x[..., :n_own].transpose(0, 1))
+            d_out = d_x[..., n_own:].sum(0).view_as(both[t])
+            d_both = _through(features, t, d_out)
+            d_deter, d_latent = d_own.addmm_(d_both[:, 0], w.deter), d_both[:, 1] @ w.latent
+            rows.append((d_logits, d_hidden, d_seen, d_gates, d_y, d_mixed, d_out, d_both))
+        columns = (torch.stack(c[::-1]) for c in zip(*rows))  # noqa: B905
+        d_logits, d_hidden, d_seen, d_gates, d_y, d_mixed, d_out, d_both = columns
+        d_first = torch.cat([d_deter, d_latent], dim=1) * keep[0]
+        d_added = d_mixed.transpose(1, 2).flatten(2)
+        by_deter, by_latent = d_both.unbind(2)
+        d_weights = {
+            "deter": _weights(by_deter, before[..., :n_deter]),
+            "deter_bias": by_deter.sum((0, 1)),
+            "latent": _weights(by_latent, before[..., n_deter:]),
+            "latent_bias": by_latent.sum((0, 1)),
+            "norms": (d_out * features.by_weight).sum((0, 1)),
+            "own": _block_weights(d_mixed, own),
+            "shared": _weights(features.out.flatten(2), d_added),
+            "mix_norm": (d_y * mix.by_weight).sum((0, 2)).flatten(),
+            "gates": _block_weights(d_gates, mix.out),
+            "gates_bias": d_gates.sum((0, 2)),
+            "seen": _weights(d_seen, states[..., :n_deter]),
+            "seen_norm": (d_hidden * hidden.by_weight).sum((0, 1)),
+            "logits": _weights(d_logits, hidden.out) * (1.0 - shape.unimix),
+            "logits_bias": d_logits.sum((0, 1)) * (1.0 - shape.unimix),
+        }
+        wanted = (d_weights.get(name) for name in Weights._fields)
+        return None, d_added, d_seen, d_first, None, None, *wanted

@@ -105,21 +105,25 @@ class BoundedNormalActions(StateGaussianActions):
     """Normals with a mean in (-1, 1) and a deviation between 0.1 and 1, both of the network.
     Samples may lie beyond the bounds; the environment gets them clipped (DreamerV3)."""
 
-    def _split(self, outputs: Tensor) -> Pair:
+    def _mean_std(self, outputs: Tensor) -> Pair:
         mean, raw = outputs.chunk(2, dim=-1)
         low, high = BOUNDED_STD
-        return torch.tanh(mean), (low + (high - low) * torch.sigmoid(raw + 2.0)).log()
+        return torch.tanh(mean), low + (high - low) * torch.sigmoid(raw + 2.0)
+
+    def _split(self, outputs: Tensor) -> Pair:
+        mean, std = self._mean_std(outputs)
+        return mean, std.log()
 
     def moments(self, outputs: Array, log_std: Array | None) -> Moments:
-        mean, log_scale = self._split(torch.from_numpy(outputs))
-        return mean.numpy(), log_scale.exp().numpy()
+        mean, std = self._mean_std(torch.from_numpy(outputs))
+        return mean.numpy(), std.numpy()
 
     def noise(self, n: int, rng: Rng) -> Array:
         return rng.standard_normal((n, self.width), dtype=np.float32)
 
     def from_noise(self, outputs: Tensor, log_std: Tensor | None, noise: Tensor) -> Tensor:
-        mean, log_scale = self._split(outputs)
-        return mean + log_scale.exp() * noise
+        mean, std = self._mean_std(outputs)
+        return torch.addcmul(mean, std, noise)
 
     def mode(self, outputs: Array) -> Array:
         found: Array = np.tanh(outputs[:, : self.width])

@@ -326,6 +326,38 @@ def test_an_episode_starts_without_a_state_and_without_an_action() -> None:
     assert torch.allclose(states[1], alone[0], atol=1e-6)
 
 
+def test_a_step_is_that_of_the_layers_one_after_the_other() -> None:
+    """As the authors write it: blocks of memory side by side with the features of memory, latents
+    and action; a GRU on the blocks; the posterior of memory and tokens."""
+    own = learner(actions=BOX)
+    rssm, silu = own.net.rssm, nn.functional.silu
+    generator = torch.Generator().manual_seed(0)
+    for parameter in rssm.parameters():
+        parameter.data += 0.3 * torch.randn(parameter.shape, generator=generator)
+    state, actions = torch.randn(5, 28, generator=generator), torch.rand(5, 2, generator=generator)
+    tokens, noise = torch.randn(5, 12, generator=generator), torch.rand(5, 3, generator=generator)
+    deter, latent = state.split([16, 12], dim=1)
+    features = [rssm.from_deter(deter), rssm.from_latent(latent), rssm.from_action(actions)]
+    blocks = deter.unflatten(1, (4, 4))
+    shared = torch.cat(features, 1).unsqueeze(1).expand(-1, 4, -1)
+    mixed = silu(rssm.mix_norm(rssm.mix(torch.cat([blocks, shared], 2)).flatten(1)))
+    reset, candidate, update = rssm.gates(mixed.unflatten(1, (4, 4))).chunk(3, dim=2)
+    new = torch.tanh(torch.sigmoid(reset) * candidate)
+    update = torch.sigmoid(update - 1.0)
+    after = (update * new + (1.0 - update) * blocks).flatten(1)
+    probs = rssm.latents.probs(rssm.posterior_layers(rssm.seen(torch.cat([after, tokens], 1))))
+    for n in (1, 2):  # a row alone, and in a scan
+        first = torch.zeros(n, 5, dtype=torch.bool)
+        rows, taken = tokens.expand(n, 5, 12), actions.expand(n, 5, 2)
+        states, found = rssm.observe(rows, taken, first, state, noise.expand(n, 5, 3))
+        assert torch.allclose(states[0, :, :16], after, atol=1e-6)
+        assert torch.equal(states[0, :, 16:], drawn(probs, noise).flatten(1).detach())
+        assert torch.allclose(found[0], probs, atol=1e-6)
+    later = rssm.imagine(state, actions, noise)
+    assert torch.allclose(later[:, :16], after, atol=1e-6)
+    assert torch.equal(later[:, 16:], drawn(rssm.prior(after), noise).flatten(1).detach())
+
+
 def test_the_written_gradient_is_that_of_autograd() -> None:
     """Row by row with an episode that begins within; of states, latents, inputs and weights."""
     rssm = learner().net.rssm.double()
@@ -364,13 +396,34 @@ def test_the_written_gradient_is_that_of_autograd() -> None:
             assert torch.allclose(a, b, rtol=1e-8, atol=1e-10), name
 
 
+def test_sequences_in_bf16() -> None:
+    """Products are rounded; states, latents and gradients stay in single precision."""
+    rssm = learner(actions=BOX).net.rssm
+    generator = torch.Generator().manual_seed(0)
+    tokens, actions = (torch.randn(4, 3, n, generator=generator) for n in (12, 2))
+    given = (tokens, actions, torch.zeros(4, 3, dtype=torch.bool), torch.zeros(3, 28))
+    noise = torch.rand(4, 3, 3, generator=generator)
+    found = []
+    for is_on in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_on):
+            states, probs = rssm.observe(*given, noise)
+        total = states[..., :16].square().sum() + probs.float().square().sum()
+        found.append((states, torch.autograd.grad(total, [rssm.mix.weight, rssm.seen.weight])))
+    (states, grads), (rounded, near) = found
+    assert rounded.dtype == torch.float32
+    assert torch.allclose(rounded, states, atol=0.05)
+    for a, b in zip(grads, near, strict=True):
+        assert b.dtype == torch.float32
+        assert (a - b).norm() < 0.1 * a.norm()
+
+
 def test_the_memory_starts_by_keeping_most() -> None:
     """The update gate has a bias of -1; candidates are between -1 and 1."""
     rssm = learner().net.rssm
     with torch.no_grad():
         rssm.gates.weight.zero_()
     state = torch.cat([torch.full((1, 16), 0.5), torch.zeros(1, 12)], 1)
-    after, *_ = memory_step(rssm.weights(), state, torch.zeros(1, 8))
+    after = memory_step(rssm.weights(), state, torch.zeros(1, 8))
     assert after[0, 0].item() == pytest.approx(0.5 * (1 - 1 / (1 + math.exp(1.0))), rel=1e-5)
 
 
@@ -506,7 +559,7 @@ def test_what_is_imagined_follows_the_actor_and_the_prior() -> None:
             action = own.actions.from_noise(own.net.actor(state), None, batch.action_noise[t])
             assert torch.equal(action, dream.actions[t])
             given = own.net.rssm.from_action(torch.eye(2)[action])
-            deter, *_ = memory_step(own.net.rssm.weights(), state, given)
+            deter = memory_step(own.net.rssm.weights(), state, given)
             latent = drawn(own.net.rssm.prior(deter), batch.dream_noise[t])
             state = torch.cat([deter, latent.flatten(1)], 1)
             assert torch.allclose(state, dream.states[t + 1], atol=1e-6)
