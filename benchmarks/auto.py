@@ -88,11 +88,12 @@ def main() -> int:
     path = args.out / f"{NAME}.json"
     if path.exists():
         result["rows"] = json.loads(path.read_text())["rows"]
-    known = {_key(row) for row in result["rows"]}
-    for other in args.merge:
-        found = json.loads(other.read_text())
-        result["rows"] += [row for row in found["rows"] if _key(row) not in known]
+    known = {_key(row): row for row in result["rows"]}
     if args.merge:
+        for other in args.merge:
+            for row in json.loads(other.read_text())["rows"]:
+                known.setdefault(_key(row), row)
+        result["rows"] = list(known.values())
         write(args.out, NAME, result, markdown(result))
         return 0
     for seed in args.seeds:
