@@ -139,7 +139,10 @@ class DreamerV3(ReplayLearner):
         return -(-self.uniform_noise(*lead, self.net.n_actions)).log1p()
 
     def forward_all(self, batch: DreamBatch) -> None:
-        self.net(map_tree(lambda part: part.flatten(0, 1), batch.obs))
+        """With a memory and an action before each observation: the layers that read them would
+        else seem dead."""
+        core = batch.core.repeat(len(batch.reward), 1)
+        self.net(map_tree(lambda part: part.flatten(0, 1), batch.obs), core)
 
 
 def dream_batch(rows: Sequences, scale: float = 1.0, clip: float | None = None) -> DreamBatch:

@@ -349,12 +349,13 @@ class DreamerNet(nn.Module):
         found: Tensor = torch.sigmoid(self.model.continuation(states).squeeze(-1))
         return found
 
-    def forward(self, obs: TensorObs) -> Sequence[Tensor | None]:
-        """A pass through every network, for one observation of each row."""
+    def forward(self, obs: TensorObs, core: Tensor | None = None) -> Sequence[Tensor | None]:
+        """A pass through every network, for one observation of each row. `core` [N, width]: the
+        carry before it; None: an episode begins."""
         n = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
-        core = torch.zeros(n, self.core_width, device=self.device)
-        first = torch.ones(n, dtype=torch.bool, device=self.device)
-        state = self.advance(obs, core, first, None)
+        first = torch.full((n,), core is None, device=self.device)
+        before = torch.zeros(n, self.core_width, device=self.device) if core is None else core
+        state = self.advance(obs, before, first, None)
         prior = self.rssm.prior(state)
         heads = (self.actor, self.critic, self.model.reward, self.model.continuation)
         return *self.reconstructed(state), prior, *(head(state) for head in heads)

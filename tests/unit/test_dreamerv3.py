@@ -698,6 +698,18 @@ def test_what_one_update_changes() -> None:
     assert (group.kind, group.agc, group.eps) == ("laprop", 0.3, 1e-20)
 
 
+@pytest.mark.parametrize("actions", [CHOICE, BOX])
+def test_layers_that_read_actions_are_not_taken_for_dead(actions: spaces.Space[Any]) -> None:
+    """They were: all rows of the measured pass began an episode, where there is no action."""
+    own = learner(actions=actions)
+    batch, found = batch_of(own), list[Tensor]()
+    layer = own.net.rssm.from_action
+    layer.register_forward_hook(lambda module, inputs, outputs: found.append(outputs.detach()))
+    own.forward_all(batch)
+    assert found[0].shape[:2] == (1, L * B)
+    assert (found[0].std(1) > 0).any()
+
+
 def test_updates_are_due_by_the_train_ratio() -> None:
     own = learner(learning_starts=20, updates_per_step=0.5)
     assert own.remember(rollout(own, 10)) == 0
