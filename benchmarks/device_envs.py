@@ -50,7 +50,7 @@ def config_for(n_envs: int, device: str, **changes: Any) -> Any:
     return load_config(CONFIG).replace(**sizes, device=device, seed=1, **changes)
 
 
-def train_for(n_envs: int, device: str, form: Any, seconds: float) -> dict[str, Any]:
+def train_for(config: Any, seconds: float) -> dict[str, Any]:
     """Train for this long after the set-up."""
     from gymnasium_solver.training.loop import train
     from gymnasium_solver.training.observer import Control, Observer
@@ -70,7 +70,7 @@ def train_for(n_envs: int, device: str, form: Any, seconds: float) -> dict[str, 
 
     clock = Clock()
     with tempfile.TemporaryDirectory() as runs:
-        train(config_for(n_envs, device, compile=form), runs_root=Path(runs), observers=[clock])
+        train(config, runs_root=Path(runs), observers=[clock])
     (first, began), (last, ended) = clock.marks[N_PLAIN], clock.marks[-1]
     return {
         "steps_per_s": (last - first) / (ended - began),
@@ -171,7 +171,7 @@ def child(args: argparse.Namespace) -> dict[str, Any]:
     if args.child.startswith("solve"):
         return solved(args.child.partition(" ")[2], "CartPole-v1:fast")
     form = {"graphs": True, "fused": "fused"}[args.child]
-    return train_for(args.n_envs[0], args.device, form, args.seconds)
+    return train_for(config_for(args.n_envs[0], args.device, compile=form), args.seconds)
 
 
 # -- all of them --------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_arrays_are_not_copied():
     assert step.obs.data_ptr() == envs._obs.unsafe_buffer_pointer()
 
 
-def test_states_are_saved_whole():
+def test_states_are_saved_whole_and_a_step_is_compiled_once():
     envs, actions = copies(3), torch.tensor([0, 1, 0])
     envs.step(actions)
     saved = envs.state()
@@ -80,6 +80,8 @@ def test_states_are_saved_whole():
     assert torch.equal(other.generator.get_state(), envs.generator.get_state())
     for step in ahead:
         assert all(torch.equal(a, b) for a, b in zip(step, other.step(actions), strict=True))
+    # A simulator of physics is compiled for a minute. Its state has numbers of Python's ("t").
+    assert (envs._advance._cache_size(), other._advance._cache_size()) == (1, 1)
     with pytest.raises(EnvError, match="the saved environments have no state"):
         copies(2).load_state(saved)
 

@@ -116,7 +116,7 @@ def _batched(functions: Functions, n_envs: int) -> tuple[Callable[..., Any], Cal
     def begin(key: Any) -> Any:
         key, inner = jax.random.split(key)
         obs, state = jax.vmap(functions.reset)(jax.random.split(inner, n_envs))
-        return obs, state, key
+        return obs, settled(state), key
 
     def advance(key: Any, state: Any, actions: Any, is_reset: Any) -> Any:
         key, for_steps, for_resets = jax.random.split(key, 3)
@@ -129,12 +129,28 @@ def _batched(functions: Functions, n_envs: int) -> tuple[Callable[..., Any], Cal
 
         obs, state = jax.lax.cond(is_reset.any(), opened, lambda stepped: stepped, (obs, state))
         reward = jnp.where(is_reset, 0.0, reward.astype(jnp.float32))
-        return obs, state, key, reward, terminated.astype(bool) & ~is_reset
+        return obs, settled(state), key, reward, terminated.astype(bool) & ~is_reset
 
     def _where(mask: Any, new: Any, old: Any) -> Any:
         return jnp.where(mask.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(old.dtype)
 
     return jax.jit(begin), jax.jit(advance)
+
+
+def settled(state: Any) -> Any:
+    """A state whose arrays have types of their own. A number of Python's makes an array of a weak
+    type, which the next step would change: the step would be compiled for both."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.tree.map(lambda x: x if is_key(x) else jnp.asarray(x, x.dtype), state)
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether an array holds random keys."""
+    import jax
+
+    return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _held(step: Callable[..., Any], n_frames: int) -> Callable[..., Any]:
@@ -196,19 +212,26 @@ def make_brax(request: EnvRequest) -> VectorEnv:
     functions = Functions(
         reset,
         step,
-        _brax_observation(env.observation_size),
+        _brax_observation(_observed(env)),
         gymnasium.spaces.Box(-1.0, 1.0, (env.action_size,), np.float32),
     )
     return JaxEngine(request, functions, "brax", request.max_episode_steps or BRAX_LIMIT)
 
 
-def _brax_observation(size: Any) -> Space:
-    """A vector, or a Dict of vectors where Brax names the sizes of several."""
-    if hasattr(size, "items"):
-        parts = [(str(name), _brax_observation(part)) for name, part in size.items()]
+def _observed(env: Any) -> Any:
+    """Shapes of the observations, without computing any: Brax's own `observation_size` resets an
+    environment operation by operation, in 20 seconds."""
+    import jax
+
+    return jax.eval_shape(env.reset, jax.random.key(0)).obs
+
+
+def _brax_observation(obs: Any) -> Space:
+    """A vector, or a Dict of vectors where Brax names several."""
+    if isinstance(obs, Mapping):
+        parts = [(str(name), _brax_observation(part)) for name, part in obs.items()]
         return gymnasium.spaces.Dict(parts)
-    shape = tuple(size) if hasattr(size, "__iter__") else (int(size),)
-    return gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+    return gymnasium.spaces.Box(-np.inf, np.inf, tuple(obs.shape), np.float32)
 
 
 def make_gymnax(request: EnvRequest) -> VectorEnv:

@@ -9,17 +9,15 @@ DLPack orders the streams of the two.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from gymnasium_solver.envs.device import GENERATOR, STATE, Copies, DeviceStep, State
+from gymnasium_solver.envs.engines.jax import Functions, is_key, settled
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import Space
-
-if TYPE_CHECKING:
-    from gymnasium_solver.envs.engines.jax import Functions
 
 PLATFORMS = {"cpu": ("cpu",), "cuda": ("gpu", "cuda")}
 """torch's name of a device -> JAX's."""
@@ -37,7 +35,7 @@ class JaxCopies(Copies):
 
     def __init__(
         self,
-        functions: "Functions",
+        functions: Functions,
         n_envs: int,
         seed: int,
         most_steps: int | None,
@@ -51,7 +49,9 @@ class JaxCopies(Copies):
         begin, self._advance = _compiled(functions, n_envs, most_steps, space)
         self._carry: Any
         self._obs: Any
-        self._obs, self._carry = begin(jax.random.key(seed % 2**32))
+        # Arrays that come by DLPack are bound to their device. So is the key, hence all that
+        # follows from it: else the second step would be compiled again.
+        self._obs, self._carry = begin(_bound(jax.random.key(seed % 2**32)))
 
     @property
     def obs(self) -> Tensor:
@@ -86,9 +86,9 @@ class JaxCopies(Copies):
                     f"the saved environments have no {STATE}{i} of shape {[*_plain(own).shape]}."
                 )
             data = jnp.asarray(torch.as_tensor(given).numpy(), dtype=_plain(own).dtype)
-            leaves.append(jax.random.wrap_key_data(data) if _is_key(own) else data)
+            leaves.append(jax.random.wrap_key_data(data) if is_key(own) else data)
         inside = jax.tree.structure((self._obs, self._carry))
-        self._obs, self._carry = jax.tree.unflatten(inside, leaves)
+        self._obs, self._carry = _bound(jax.tree.unflatten(inside, leaves))
         self.generator.set_state(torch.as_tensor(saved[GENERATOR]))
 
     def _leaves(self) -> list[Any]:
@@ -97,20 +97,20 @@ class JaxCopies(Copies):
         return jax.tree.leaves((self._obs, self._carry))
 
 
-def _is_key(leaf: Any) -> bool:
+def _bound(arrays: Any) -> Any:
     import jax
 
-    return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+    return jax.device_put(arrays, jax.devices()[0])
 
 
 def _plain(leaf: Any) -> Any:
     """A leaf as numbers: a random key is none."""
     import jax
 
-    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+    return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
-def _compiled(functions: "Functions", n_envs: int, most_steps: int | None, space: Space) -> Any:
+def _compiled(functions: Functions, n_envs: int, most_steps: int | None, space: Space) -> Any:
     """The first observations and the carry (key, states, lengths) of a key; a step of all rows."""
     import jax
     import jax.numpy as jnp
@@ -122,7 +122,7 @@ def _compiled(functions: "Functions", n_envs: int, most_steps: int | None, space
     def begin(key: Any) -> Any:
         key, inner = jax.random.split(key)
         obs, state = opened(inner)
-        return obs, (key, state, jnp.zeros(n_envs, jnp.int32))
+        return obs, (key, settled(state), jnp.zeros(n_envs, jnp.int32))
 
     def advance(carry: Any, actions: Any) -> Any:
         key, state, lengths = carry
@@ -143,6 +143,6 @@ def _compiled(functions: "Functions", n_envs: int, most_steps: int | None, space
             lambda: stepped,
         )
         found = obs, final_obs, reward.astype(jnp.float32), terminated, truncated
-        return found, (key, state, jnp.where(done, 0, lengths))
+        return found, (key, settled(state), jnp.where(done, 0, lengths))
 
     return jax.jit(begin), jax.jit(advance)
