@@ -28,6 +28,7 @@ from gymnasium_solver.algos.learner import Part
 from gymnasium_solver.algos.replay_learner import AnySample, ReplayLearner, SequenceLengths
 from gymnasium_solver.data.memory import SequenceSample
 from gymnasium_solver.data.replay import Sequences
+from gymnasium_solver.fast.fused import fuse
 from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.rssm import DreamerNet, Sizes
 from gymnasium_solver.policies.latent import LatentPolicy
@@ -88,8 +89,11 @@ class DreamerV3(ReplayLearner):
             "actor": Part(self.net.actor),
             "critic": Part(self.net.critic, tau=cfg.tau),
         }
-        # Thousands of operations: recording them for a CPU takes longer than it saves.
+        # Thousands of operations: recording them for a CPU takes longer than it saves, and fusing
+        # all of them many minutes. A step of the model and of the imagination is soon fused.
         is_recorded = self.device.type != "cpu"
+        if self.execution.fuses and cfg.compile == "fused":
+            self.net.rssm.rows.fuse = fuse
         self.descent = self.add_descent("all", self.loss, parts, record=is_recorded, fuse=False)
         self.slow = self.descent.target
         self.loss_weights = LossWeights(

@@ -11,7 +11,7 @@ reward that came with it, and whether it ended its episode. All parts have one l
 What is imagined has no gradient: the actor's is that of REINFORCE.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from gymnasium_solver.algos.units import percentiles
 from gymnasium_solver.nets.rssm import DreamerNet, Seen
+from gymnasium_solver.nets.rssm_scan import Weights
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.tree import map_tree
 
@@ -104,12 +105,20 @@ def continuation_loss(logits: Tensor, terminal: Tensor, gamma: Tensor) -> Tensor
 @torch.no_grad()
 def imagine(net: DreamerNet, kind: ActionKind, start: Tensor, batch: DreamBatch) -> Dream:
     """The actor's steps from states [N, W]."""
-    states, actions, weights = [start], [], net.rssm.weights()
-    for noise, latents in zip(batch.action_noise, batch.dream_noise, strict=True):
-        actions.append(kind.from_noise(net.actor(states[-1]), None, noise))
-        given = net.action_input(actions[-1])
-        states.append(net.rssm.imagine(states[-1], given, latents, weights))
-    return Dream(torch.stack(states), torch.stack(actions))
+    weights = net.rssm.weights()
+
+    def dream(inputs: Sequence[Tensor]) -> list[Tensor]:
+        """One step."""
+        state, noise, latents, *w = inputs
+        actions = kind.from_noise(net.actor(state), None, noise)
+        later = net.rssm.imagine(state, net.action_input(actions), latents, Weights(*w))
+        return [later, actions]
+
+    found = [[start]]
+    for noise in zip(batch.action_noise, batch.dream_noise, strict=True):
+        found.append(net.rssm.rows(dream, found[-1][0], *noise, *weights))
+    states, actions = zip(*found[1:], strict=True)
+    return Dream(torch.stack([start, *states]), torch.stack(actions))
 
 
 def lambda_returns(reward: Tensor, goes_on: Tensor, share: Tensor, value: Tensor) -> Tensor:

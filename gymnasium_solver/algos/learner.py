@@ -217,10 +217,9 @@ class Learner:
 
         `loss`: None if gradients are known. `record`: False if the loss cannot be recorded, because
         its control flow depends on data. `fuse`: False if it has so many operations that fusing
-        them takes minutes, which is then done only if the config asks for it. `target`: the module
-        has a target network; with `tau` it moves by this factor, every `ema_every` steps. `share`:
-        another descent, whose parameters and optimiser this one uses. `settings`: of the group, in
-        place of the config's."""
+        them would take many minutes. `target`: the module has a target network; with `tau` it moves
+        by this factor, every `ema_every` steps. `share`: another descent, whose parameters and
+        optimiser this one uses. `settings`: of the group, in place of the config's."""
         if share is not None:
             optimizer = share.optimizer
         else:
@@ -241,7 +240,7 @@ class Learner:
             constants=lambda: self._other_tensors(optimizer),
             steps_in_c=share is None,
             bf16=self.config.bf16,
-            fuse=(how.fuses if fuse else how.setting == "fused") and not self.config.bf16,
+            fuse=fuse and how.fuses and not self.config.bf16,
         )
         descent.timer = self._timer
         if descent.has_loss:  # a stack computes together what has the same config but for the seed

@@ -38,6 +38,7 @@ from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.rssm_scan import (
     UPDATE_BIAS,
     Latents,
+    Rows,
     Weights,
     drawn,
     memory_step,
@@ -87,6 +88,7 @@ class Rssm(nn.Module):
         """`unimix`: share of a uniform distribution in all latents."""
         super().__init__()
         self.size, self.latents = size, Latents(size.n_latents, size.n_classes, unimix)
+        self.rows = Rows(self.latents)
         n_deter, hidden, blocks = size.deter_dim, size.core_dim, size.n_blocks
         self.from_deter = nn.Sequential(*dense(n_deter, hidden, generator))
         self.from_latent = nn.Sequential(*dense(size.latent_dim, hidden, generator))
@@ -134,7 +136,7 @@ class Rssm(nn.Module):
         seen = functional.linear(tokens, own, self.seen.bias)
         if len(tokens) > 1:
             assert noise is not None
-            return scan(self.weights(), self.latents, given, seen, state, keep, noise)
+            return scan(self.weights(), self.rows, given, seen, state, keep, noise)
         drawn_by = None if noise is None else noise[0]
         one = step(self.weights(), self.latents, state * keep[0], given[0], seen[0], drawn_by)
         return one[0].unsqueeze(0), one[1].unsqueeze(0)

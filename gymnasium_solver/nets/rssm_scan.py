@@ -1,8 +1,9 @@
 """The steps of an RSSM over sequences, with the gradient through time written out.
 
-    states, probs = scan(weights, latents, given, seen, state, keep, noise)     # sequences
-    state, probs = step(weights, latents, state, given, seen, noise)            # one row
-    deter = memory_step(weights, state, given)                  # without an observation
+    rows = Rows(latents)                                                    # kept
+    states, probs = scan(weights, rows, given, seen, state, keep, noise)    # sequences
+    state, probs = step(weights, latents, state, given, seen, noise)        # one row
+    deter = memory_step(weights, state, given)                              # not observed
 
 `given` [L, B, H] are the features of the action before each row, `seen` [L, B, H] the observation's
 share of the posterior's first layer, `state` [B, D + Z] is the state before the first row, `keep`
@@ -12,11 +13,13 @@ A GPU spends most of the time of a step with starting kernels, so a step has few
 30, and 25 backwards, where autograd would record 50 and take a gradient of every weight in every
 step. The loop of the backward pass has only what depends on the next step; gradients of weights are
 computed for all rows at once. See scan.py, which does the same for other cores. Differentiable
-once, in everything but `keep` and `noise`.
+once, in everything but `keep` and `noise`. `Rows` can fuse what is elementwise: a row is compiled
+once, not a whole sequence.
 
 Layers of blocks have the blocks first: [G, B, D / G].
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -120,7 +123,8 @@ def _memory(w: Weights, state: Tensor, added: Tensor) -> tuple[Tensor, ...]:
     hidden = functional.silu(_normed(mixed, w.mix_norm)).view_as(own)
     gates = torch.bmm(hidden.transpose(0, 1), w.gates) + w.gates_bias.unsqueeze(1)
     _, update, new = _gru(gates)
-    after = torch.lerp(own, new.transpose(0, 1), update.transpose(0, 1)).flatten(1)
+    change = update * (new - own.transpose(0, 1))
+    after = (own + change.transpose(0, 1)).flatten(1)
     return after, both, mixed, gates
 
 
@@ -160,16 +164,6 @@ def step(
 # -- sequences ------------------------------------------------------------------------------------
 
 
-def scan(
-    w: Weights, shape: Latents, given: Tensor, seen: Tensor, state: Tensor, keep: Tensor,
-    noise: Tensor,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """States [L, B, D + Z] and probabilities [L, B, S, C] of sequences."""
-    found: tuple[Tensor, Tensor]
-    found = _Scan.apply(shape, _added(w, given), seen, state, keep, noise, *w)
-    return found
-
-
 class _Normed(NamedTuple):
     """silu(weight * x / root mean square of x) of all rows, and what gives its gradient."""
 
@@ -178,7 +172,11 @@ class _Normed(NamedTuple):
     a: Tensor
     b: Tensor
     c: Tensor
-    """The gradient of x is d * a - c * sum(d * b)."""
+
+    @property
+    def abc(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradient of x is d * a - c * sum(d * b)."""
+        return self.a, self.b, self.c
 
 
 def _norms(x: Tensor, weight: Tensor) -> _Normed:
@@ -193,9 +191,78 @@ def _norms(x: Tensor, weight: Tensor) -> _Normed:
     )
 
 
-def _through(n: _Normed, t: int, d: Tensor, dim: tuple[int, ...] = (-1,)) -> Tensor:
-    """The gradient of the inputs in row t; a row has the axes `dim`."""
-    return torch.addcmul(d * n.a[t], n.c[t], (d * n.b[t]).sum(dim, keepdim=True), value=-1.0)
+def _through(abc: Sequence[Tensor], d: Tensor, dim: tuple[int, ...] = (-1,)) -> Tensor:
+    """The gradient of the inputs of a row by `_Normed`; the axes `dim` are normed."""
+    a, b, c = abc
+    return torch.addcmul(d * a, c, (d * b).sum(dim, keepdim=True), value=-1.0)
+
+
+Row = Callable[[Sequence[Tensor]], list[Tensor]]
+Fuse = Callable[[Row, Sequence[Tensor]], Row | None]
+"""Gives a function with fewer kernels for inputs of these shapes, or None (fast/fused.py)."""
+
+
+class Rows:
+    """The functions of one row of a scan, forwards and backwards, fused if `fuse` is given."""
+
+    def __init__(self, shape: Latents, fuse: Fuse | None = None):
+        self.shape, self.fuse = shape, fuse
+        self._fused: dict[Any, Row] = {}
+
+    def __call__(self, row: Row, *inputs: Tensor) -> list[Tensor]:
+        if self.fuse is None:
+            return row(inputs)
+        key = row.__name__, *((part.shape, part.stride()) for part in inputs)
+        if key not in self._fused:
+            self._fused[key] = self.fuse(row, inputs) or row
+        return self._fused[key](inputs)
+
+    def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The state after a row, and what the backward pass needs of it."""
+        state, keep, added, seen, limits, classes, *rest = inputs
+        w = Weights(*rest)
+        deter, *memory = _memory(w, state * keep, added)
+        logits, x = _posterior(w, deter, seen)
+        soft = self.shape.soft(logits)
+        state = torch.cat([deter, sampled(soft, limits, classes).flatten(1)], dim=1)
+        return [state, soft, *memory, x]
+
+    def backward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient of the state before a row, from that of the state after it; and what gives
+        the gradients of the weights."""
+        (
+            d_deter, d_latent, keep, d_deter_here, d_latent_here, soft, by_gates, stays, *rest
+        ) = inputs  # fmt: skip
+        hidden, mix, features = (rest[i : i + 3] for i in (0, 3, 6))
+        logits, seen, gates_t, mix_t, deter, latent = rest[9:]
+        n_blocks, _, n_own = stays.shape
+        d_soft = torch.addcmul(d_latent_here, d_latent, keep).view_as(soft)
+        d_logits = torch.ops.aten._softmax_backward_data(d_soft, soft, -1, soft.dtype).flatten(1)
+        d_hidden = d_logits @ logits
+        d_seen = _through(hidden, d_hidden)
+        d_own = torch.addcmul(d_deter_here, d_deter, keep).addmm_(d_seen, seen)
+        blocks = d_own.unflatten(1, (n_blocks, n_own))
+        d_gates = (blocks.transpose(0, 1).unsqueeze(2) * by_gates).flatten(2)
+        d_y = torch.bmm(d_gates, gates_t)
+        d_mixed = _through(mix, d_y, (0, 2))
+        d_x = torch.bmm(d_mixed, mix_t)
+        blocks.mul_(stays.transpose(0, 1)).add_(d_x[..., :n_own].transpose(0, 1))
+        d_out = d_x[..., n_own:].sum(0).view_as(features[0])
+        d_both = _through(features, d_out)
+        d_deter, d_latent = d_own.addmm_(d_both[:, 0], deter), d_both[:, 1] @ latent
+        return [
+            d_deter, d_latent, d_logits, d_hidden, d_seen, d_gates, d_y, d_mixed, d_out, d_both
+        ]  # fmt: skip
+
+
+def scan(
+    w: Weights, rows: Rows, given: Tensor, seen: Tensor, state: Tensor, keep: Tensor,
+    noise: Tensor,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """States [L, B, D + Z] and probabilities [L, B, S, C] of sequences."""
+    found: tuple[Tensor, Tensor]
+    found = _Scan.apply(rows, _added(w, given), seen, state.contiguous(), keep, noise, *w)
+    return found
 
 
 def _weights(d: Tensor, inputs: Tensor) -> Tensor:
@@ -220,29 +287,28 @@ def _gru_slopes(gates: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
 
 class _Scan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, shape: Latents, *inputs: Tensor) -> tuple[Tensor, Tensor]:
-        added, seen, first, keep, noise, *rest = inputs
-        w, state, limits = Weights(*rest), first, shape.limits(noise)
-        classes = torch.arange(shape.n_classes, device=first.device)
-        rows: list[tuple[Tensor, ...]] = []
-        for t in range(len(added)):
-            deter, *memory = _memory(w, state * keep[t], added[t])
-            logits, x = _posterior(w, deter, seen[t])
-            soft = shape.soft(logits)
-            state = torch.cat([deter, sampled(soft, limits[t], classes).flatten(1)], dim=1)
-            rows.append((state, soft, *memory, x))
-        states, soft, *columns = (torch.stack(c) for c in zip(*rows))  # noqa: B905
+    def forward(ctx: Any, rows: Rows, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+        added, seen, first, keep, noise, *w = inputs
+        limits, found = rows.shape.limits(noise), [[first]]
+        classes = torch.arange(rows.shape.n_classes, device=first.device)
+        for row in zip(keep, added, seen, limits, strict=True):
+            found.append(rows(rows.forward, found[-1][0], *row, classes, *w))
+        states, soft, *columns = (torch.stack(c) for c in zip(*found[1:]))  # noqa: B905
         ctx.save_for_backward(first, keep, states, soft, *columns, *w)
-        ctx.shape = shape
-        return states, shape.mixed(soft)
+        ctx.rows = rows
+        return states, rows.shape.mixed(soft)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_states: Tensor, d_probs: Tensor) -> tuple[Tensor | None, ...]:
         first, keep, states, soft, both, mixed, gates, x, *rest = ctx.saved_tensors
-        w, shape = Weights(*rest), ctx.shape
-        (n_blocks, n_own, _), n_deter = w.own.shape, w.deter.shape[1]
-        # What does not depend on the next step, for all rows at once.
+        w, rows = Weights(*rest), ctx.rows
+        (n_blocks, n_own, _), n_deter, share = (
+            w.own.shape,
+            w.deter.shape[1],
+            1.0 - rows.shape.unimix,
+        )
+        # What does not depend on the next row, for all rows at once.
         before = torch.cat([first.unsqueeze(0), states[:-1]]) * keep
         own = before[..., :n_deter].unflatten(-1, (n_blocks, n_own)).transpose(1, 2)
         features, hidden = _norms(both, w.norms), _norms(x, w.seen_norm)
@@ -252,35 +318,26 @@ class _Scan(torch.autograd.Function):
                 for part in _norms(mixed, w.mix_norm)
             )
         )
-        by_gates, stays = _gru_slopes(gates, own)
-        d_deters, d_latents = d_states.split([n_deter, w.latent.shape[1]], dim=-1)
-        d_latents = d_latents + d_probs.flatten(2)
-        logits_weight = (1.0 - shape.unimix) * w.logits
+        by_row = (
+            keep.roll(-1, 0),  # into the next row
+            d_states[..., :n_deter],
+            d_states[..., n_deter:] + d_probs.flatten(2),
+            soft,
+            *_gru_slopes(gates, own),
+            *hidden.abc,
+            *mix.abc,
+            *features.abc,
+        )
         shared = w.shared.unflatten(1, (n_blocks, n_own)).permute(1, 2, 0)
-        mix_t, gates_t = torch.cat([w.own.mT, shared], dim=2), w.gates.mT
-        rows: list[tuple[Tensor, ...]] = []
-        kept = keep.roll(-1, 0)  # into the next row
-        d_deter, d_latent = torch.zeros_like(first).split([n_deter, w.latent.shape[1]], dim=1)
-        for t in range(len(states) - 1, -1, -1):
-            d_soft = torch.addcmul(d_latents[t], d_latent, kept[t]).view_as(soft[t])
-            d_logits = torch.ops.aten._softmax_backward_data(d_soft, soft[t], -1, soft.dtype)
-            d_logits = d_logits.flatten(1)
-            d_hidden = d_logits @ logits_weight
-            d_seen = _through(hidden, t, d_hidden)
-            d_own = torch.addcmul(d_deters[t], d_deter, kept[t]).addmm_(d_seen, w.seen)
-            blocks = d_own.unflatten(1, (n_blocks, n_own))
-            d_gates = (blocks.transpose(0, 1).unsqueeze(2) * by_gates[t]).flatten(2)
-            d_y = torch.bmm(d_gates, gates_t)
-            d_mixed = _through(mix, t, d_y, (0, 2))
-            d_x = torch.bmm(d_mixed, mix_t)
-            blocks.mul_(stays[t].transpose(0, 1)).add_(d_x[..., :n_own].transpose(0, 1))
-            d_out = d_x[..., n_own:].sum(0).view_as(both[t])
-            d_both = _through(features, t, d_out)
-            d_deter, d_latent = d_own.addmm_(d_both[:, 0], w.deter), d_both[:, 1] @ w.latent
-            rows.append((d_logits, d_hidden, d_seen, d_gates, d_y, d_mixed, d_out, d_both))
-        columns = (torch.stack(c[::-1]) for c in zip(*rows))  # noqa: B905
+        mix_t = torch.cat([w.own.mT, shared], dim=2)
+        weights = (share * w.logits, w.seen, w.gates.mT, mix_t, w.deter, w.latent)
+        d_last = torch.zeros_like(before[0, :, :n_deter]), torch.zeros_like(before[0, :, n_deter:])
+        found = [list(d_last)]
+        for row in reversed(list(zip(*by_row))):  # noqa: B905
+            found.append(rows(rows.backward, *found[-1][:2], *row, *weights))
+        d_first = torch.cat(found[-1][:2], dim=1) * keep[0]
+        columns = [torch.stack(c) for c in zip(*(row[2:] for row in found[:0:-1]))]  # noqa: B905
         d_logits, d_hidden, d_seen, d_gates, d_y, d_mixed, d_out, d_both = columns
-        d_first = torch.cat([d_deter, d_latent], dim=1) * keep[0]
         d_added = d_mixed.transpose(1, 2).flatten(2)
         by_deter, by_latent = d_both.unbind(2)
         d_weights = {
@@ -296,8 +353,8 @@ class _Scan(torch.autograd.Function):
             "gates_bias": d_gates.sum((0, 2)),
             "seen": _weights(d_seen, states[..., :n_deter]),
             "seen_norm": (d_hidden * hidden.by_weight).sum((0, 1)),
-            "logits": _weights(d_logits, hidden.out) * (1.0 - shape.unimix),
-            "logits_bias": d_logits.sum((0, 1)) * (1.0 - shape.unimix),
+            "logits": _weights(d_logits, hidden.out) * share,
+            "logits_bias": d_logits.sum((0, 1)) * share,
         }
         wanted = (d_weights.get(name) for name in Weights._fields)
         return None, d_added, d_seen, d_first, None, None, *wanted

@@ -5,6 +5,7 @@ initial weights of block layers by block, the first state's continuation left ou
 and values that are not exactly 0 at the start."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from gymnasium_solver.algos.dreamerv3_losses import (
 )
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.fast.fused import fuse
 from gymnasium_solver.nets.heads import SymexpTwoHotHead, symexp, symlog
 from gymnasium_solver.nets.image_codec import BlockLinear, ImageDecoder, ImageEncoder
 from gymnasium_solver.nets.rssm import DreamerNet
@@ -716,6 +718,42 @@ def test_updates_are_due_by_the_train_ratio() -> None:
     assert own.remember(rollout(own, 10)) == 5
     assert own.remember(rollout(own, 3)) == 1
     assert own.remember(rollout(own, 1)) == 1
+
+
+@pytest.mark.parametrize(
+    "compiles",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=[
+                pytest.mark.slow,
+                pytest.mark.skipif(shutil.which("g++") is None, reason="no g++ for a CPU"),
+            ],
+        ),
+    ],
+)
+def test_a_row_is_fused_once_and_computes_the_same(compiles: bool) -> None:
+    own = learner(actions=BOX)
+    trained(own.net.critic, own.slow, own.net.model.reward)
+    batch, rows, fused = batch_of(own, ends=3), own.net.rssm.rows, list[str]()
+
+    def gradients() -> list[Tensor]:
+        total, _ = own.loss(batch, numbers())
+        return [total, *torch.autograd.grad(total, list(own.net.parameters()))]
+
+    def counted(row: Any, inputs: Any) -> Any:
+        fused.append(row.__name__)
+        return fuse(row, inputs) if compiles else row
+
+    wanted = gradients()
+    rows.fuse = counted
+    for _ in range(2):
+        for found, plain in zip(gradients(), wanted, strict=True):
+            assert torch.allclose(found, plain, rtol=1e-4, atol=1e-5)
+    assert fused == ["forward", "dream", "backward"]
+    if compiles:
+        assert all(row is not None and row.__name__ == "fused" for row in rows._fused.values())
 
 
 def test_the_loss_reads_nothing_on_the_host() -> None:
