@@ -71,8 +71,10 @@ def ppo_loss(
     advantage, returns = flat(batch.advantage, batch), flat(batch.returns, batch)
     log_ratio = log_prob - flat(batch.log_prob, batch)
     ratio = log_ratio.exp()
-    clipped_ratio = ratio.clamp(1 - c["clip_range"], 1 + c["clip_range"])
-    gain = torch.min(ratio * advantage, clipped_ratio * advantage)
+    # min(ratio * A, clip(ratio) * A), in a third of the operations that its gradient takes.
+    limit = torch.where(advantage < 0, 1 - c["clip_range"], 1 + c["clip_range"]) * advantage
+    gain = ratio * advantage
+    gain = torch.where(gain > limit, limit, gain)
     if dual_clip is not None:
         gain = torch.where(advantage < 0, torch.max(gain, dual_clip * advantage), gain)
     policy_loss = -mean_over(gain, batch)

@@ -11,6 +11,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from gymnasium_solver.algos import ops
+from gymnasium_solver.algos.device_update import by_number
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.device import State, TorchEnv
@@ -118,6 +119,12 @@ def test_rows_follow_one_another(make_config):
     outputs = collector.policy.net.actor(rollout.obs.flatten(0, 1))
     log_prob = collector.policy.chosen_log_prob(outputs, rollout.actions.flatten())
     torch.testing.assert_close(log_prob, rollout.log_prob.flatten())
+
+
+@pytest.mark.parametrize("shape", [(9, 4), (9, 2, 3)])
+def test_rows_are_the_same_taken_by_number(shape):
+    column, order = torch.randn(shape), torch.tensor([3, 0, 8, 8, 5])
+    assert torch.equal(by_number(column, order), column[order])
 
 
 def test_a_budget_cuts_whole_rows(make_config):

@@ -63,6 +63,14 @@ def test_final_observations_and_ends_are_kept_apart():
     assert step.obs[:, 1].tolist() == [0, 2]
 
 
+def test_every_episode_begins_anew():
+    envs, ends = copies(3), torch.tensor([[1, 1, 0], [0, 1, 0], [1, 1, 1], [1, 0, 1]])
+    seen = envs.obs[:, 0].tolist()
+    for actions in ends:
+        seen += envs.step(actions).obs[actions == 1, 0].tolist()
+    assert len(set(seen)) == len(seen) == 3 + 8
+
+
 def test_arrays_are_not_copied():
     envs = copies(64)
     assert envs.obs.data_ptr() == envs._obs.unsafe_buffer_pointer()

@@ -111,38 +111,42 @@ def _plain(leaf: Any) -> Any:
 
 
 def _compiled(functions: Functions, n_envs: int, most_steps: int | None, space: Space) -> Any:
-    """The first observations and the carry (key, states, lengths) of a key; a step of all rows."""
+    """The first observations and the carry of a key; a step of all rows.
+
+    The carry holds the beginning of the next episode of each row. All of them are drawn anew when
+    a row needs its second one, which takes at least an episode: of a thousand rows some end in
+    nearly every step, and a reset of physics takes a tenth of the time of a step."""
     import jax
     import jax.numpy as jnp
 
     def opened(key: Any) -> Any:
         obs, state = jax.vmap(functions.reset)(jax.random.split(key, n_envs))
-        return obs.astype(space.dtype), state
+        return obs.astype(space.dtype), settled(state)
 
     def begin(key: Any) -> Any:
-        key, inner = jax.random.split(key)
-        obs, state = opened(inner)
-        return obs, (key, settled(state), jnp.zeros(n_envs, jnp.int32))
+        key, *inner = jax.random.split(key, 3)
+        (obs, state), ready = map(opened, inner)
+        return obs, (key, state, jnp.zeros(n_envs, jnp.int32), ready, jnp.zeros(n_envs, bool))
 
     def advance(carry: Any, actions: Any) -> Any:
-        key, state, lengths = carry
+        key, state, lengths, ready, is_taken = carry
         key, for_steps, for_resets = jax.random.split(key, 3)
         keys = jax.random.split(for_steps, n_envs)
         final_obs, state, reward, terminated = jax.vmap(functions.step)(keys, state, actions)
         final_obs, terminated, lengths = final_obs.astype(space.dtype), terminated != 0, lengths + 1
         truncated = lengths >= (jnp.iinfo(jnp.int32).max if most_steps is None else most_steps)
         done = terminated | truncated
+        ready, is_taken = jax.lax.cond(
+            (done & is_taken).any(),
+            lambda: (opened(for_resets), jnp.zeros_like(is_taken)),
+            lambda: (ready, is_taken),
+        )
 
         def where(new: Any, old: Any) -> Any:
-            return jnp.where(done.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(old.dtype)
+            return jnp.where(done.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(new.dtype)
 
-        stepped = final_obs, state
-        obs, state = jax.lax.cond(
-            done.any(),
-            lambda: jax.tree.map(where, opened(for_resets), stepped),
-            lambda: stepped,
-        )
+        obs, state = jax.tree.map(where, ready, (final_obs, state))
         found = obs, final_obs, reward.astype(jnp.float32), terminated, truncated
-        return found, (key, settled(state), jnp.where(done, 0, lengths))
+        return found, (key, settled(state), jnp.where(done, 0, lengths), ready, is_taken | done)
 
     return jax.jit(begin), jax.jit(advance)

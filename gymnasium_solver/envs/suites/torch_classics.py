@@ -34,7 +34,11 @@ class CartPole(TorchEnv):
         super().__init__(device)
         self._limits = torch.tensor([2.4, 12 * 2 * math.pi / 360], device=device)
         self._constant = torch.tensor(self.half_length * 4 / 3, device=device)
-        self._pushes = torch.tensor([-self.force, self.force], device=device)
+        mass = self.cart + self.pole
+        self._moment = self.pole * self.half_length / mass
+        self._left = torch.tensor(-self.force / mass, device=device)
+        self._between = 2 * self.force / mass  # right minus left
+        self._reward = torch.ones((), device=device)
 
     def reset(self, n: int, rng: torch.Generator) -> State:
         return {X: self.uniform(n, -0.05, 0.05, rng, width=4)}
@@ -42,18 +46,17 @@ class CartPole(TorchEnv):
     def step(
         self, state: State, actions: Tensor, rng: torch.Generator
     ) -> tuple[State, Tensor, Tensor]:
-        x = state[X]
+        x, moment = state[X], self._moment
         _, speed, angle, spin = x.unbind(1)
-        mass, moment = self.cart + self.pole, self.pole * self.half_length
         cos, sin = angle.cos(), angle.sin()
-        push = self._pushes[actions]
-        pull = torch.addcmul(push, spin.square(), sin, value=moment) / mass
-        inertia = torch.addcmul(self._constant, cos, cos, value=-moment / mass)
+        push = torch.add(self._left, actions, alpha=self._between)
+        pull = torch.addcmul(push, spin.square(), sin, value=moment)
+        inertia = torch.addcmul(self._constant, cos, cos, value=-moment)
         turn = torch.addcmul(self.gravity * sin, cos, pull, value=-1) / inertia
-        rush = torch.addcmul(pull, turn, cos, value=-moment / mass)
+        rush = torch.addcmul(pull, turn, cos, value=-moment)
         x = torch.add(x, torch.stack([speed, rush, spin, turn], 1), alpha=self.tau)
         terminated = (x[:, ::2].abs() > self._limits).any(1)
-        return {X: x}, torch.ones_like(speed), terminated
+        return {X: x}, self._reward.expand(len(x)), terminated
 
     def observe(self, state: State) -> Tensor:
         return state[X]
