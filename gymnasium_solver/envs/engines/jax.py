@@ -16,13 +16,14 @@ env_kwargs go to the environment's constructor, for gymnax those that are its pa
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import gymnasium
 import numpy as np
 
 from gymnasium_solver.config.code import import_code
 from gymnasium_solver.envs.device import TensorEngine
+from gymnasium_solver.envs.engines.jax_tensors import Functions, JaxCopies, runs_on, settled
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.own import imported
 from gymnasium_solver.envs.vector import Info, RawStep, Space, VectorEnv
@@ -32,22 +33,9 @@ from gymnasium_solver.spaces.observations import Obs, flatten_space
 if TYPE_CHECKING:
     import torch
 
-    from gymnasium_solver.envs.engines.jax_tensors import JaxCopies
-
 HINT = 'JAX environments are an extra: pip install "gymnasium-solver[jax]"'
 BRAX_LIMIT = 1000  # Brax's own episode length
 _NEVER = 2**30
-
-
-class Functions(NamedTuple):
-    """An environment as functions of one row."""
-
-    reset: Callable[[Any], tuple[Any, Any]]
-    """key -> obs, state."""
-    step: Callable[[Any, Any, Any], tuple[Any, Any, Any, Any]]
-    """key, state, action -> obs, state, reward, terminated."""
-    observation: Space
-    action: Space
 
 
 class JaxEngine(TensorEngine):
@@ -71,13 +59,9 @@ class JaxEngine(TensorEngine):
         self._key: Any = None
 
     def not_on(self, device: "torch.device") -> str | None:
-        from gymnasium_solver.envs.engines.jax_tensors import runs_on
-
         return None if runs_on(device) else f"device: {device.type} (JAX is not there)"
 
-    def on(self, device: "torch.device", seed: int) -> "JaxCopies":
-        from gymnasium_solver.envs.engines.jax_tensors import JaxCopies
-
+    def on(self, device: "torch.device", seed: int) -> JaxCopies:
         return JaxCopies(
             self._functions, self.n_envs, seed, self._most_steps, self.observation_space, device
         )
@@ -135,22 +119,6 @@ def _batched(functions: Functions, n_envs: int) -> tuple[Callable[..., Any], Cal
         return jnp.where(mask.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(old.dtype)
 
     return jax.jit(begin), jax.jit(advance)
-
-
-def settled(state: Any) -> Any:
-    """A state whose arrays have types of their own. A number of Python's makes an array of a weak
-    type, which the next step would change: the step would be compiled for both."""
-    import jax
-    import jax.numpy as jnp
-
-    return jax.tree.map(lambda x: x if is_key(x) else jnp.asarray(x, x.dtype), state)
-
-
-def is_key(leaf: Any) -> bool:
-    """Whether an array holds random keys."""
-    import jax
-
-    return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _held(step: Callable[..., Any], n_frames: int) -> Callable[..., Any]:

@@ -8,19 +8,29 @@ launches it by itself, so a rollout is no CUDA graph; the host does not wait for
 DLPack orders the streams of the two.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from gymnasium_solver.envs.device import GENERATOR, STATE, Copies, DeviceStep, State
-from gymnasium_solver.envs.engines.jax import Functions, is_key, settled
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import Space
 
 PLATFORMS = {"cpu": ("cpu",), "cuda": ("gpu", "cuda")}
 """torch's name of a device -> JAX's."""
+
+
+class Functions(NamedTuple):
+    """An environment as functions of one row."""
+
+    reset: Callable[[Any], tuple[Any, Any]]
+    """key -> obs, state."""
+    step: Callable[[Any, Any, Any], tuple[Any, Any, Any, Any]]
+    """key, state, action -> obs, state, reward, terminated."""
+    observation: Space
+    action: Space
 
 
 def runs_on(device: torch.device) -> bool:
@@ -95,6 +105,22 @@ class JaxCopies(Copies):
         import jax
 
         return jax.tree.leaves((self._obs, self._carry))
+
+
+def settled(state: Any) -> Any:
+    """A state whose arrays have types of their own. A number of Python's makes an array of a weak
+    type, which the next step would change: the step would be compiled for both."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.tree.map(lambda x: x if is_key(x) else jnp.asarray(x, x.dtype), state)
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether an array holds random keys."""
+    import jax
+
+    return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _bound(arrays: Any) -> Any:
