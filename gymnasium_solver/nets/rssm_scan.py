@@ -123,8 +123,8 @@ def _memory(w: Weights, state: Tensor, added: Tensor) -> tuple[Tensor, ...]:
     hidden = functional.silu(_normed(mixed, w.mix_norm)).view_as(own)
     gates = torch.bmm(hidden.transpose(0, 1), w.gates) + w.gates_bias.unsqueeze(1)
     _, update, new = _gru(gates)
-    change = update * (new - own.transpose(0, 1))
-    after = (own + change.transpose(0, 1)).flatten(1)
+    change = (new - own.transpose(0, 1)).transpose(0, 1)
+    after = torch.addcmul(own, change, update.transpose(0, 1)).flatten(1)
     return after, both, mixed, gates
 
 

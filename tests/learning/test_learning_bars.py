@@ -17,6 +17,7 @@ BARS = {
     "MountainCar-v0:ppo": -110,
     "Pendulum-v1:ppo": -175,
     "Pendulum-v1:tdmpc2": -175,
+    "CartpoleSwingup-v1:tdmpc2_small": 800,
     "CartPole-v1:dreamerv3": 475,
     "LunarLander-v3:ppo": 240,
     "LunarLander-v3:a2c": 156,
