@@ -22,6 +22,7 @@ from gymnasium_solver.envs.given import cannot_rebuild
 from gymnasium_solver.envs.joined import GroupedEnv, TaskEnv
 from gymnasium_solver.envs.spec import (
     ANSWER_WITHIN_S,
+    C_IS_FASTEST,
     POOL_DIFFERS,
     VECTOR_IS_FASTEST,
     EnvRequest,
@@ -314,6 +315,12 @@ def choose_engine(request: EnvRequest) -> Choice:
         if request.n_envs == 1:
             return Choice("sync", "a single env of this kind is fastest without batching")
         return Choice("vector", "Gymnasium's vectorised class is the fastest for this env")
+    own = "" if entry is None else entry.id  # without the name of a module
+    if own in C_IS_FASTEST and not request.frame_skip and not request.env_kwargs:
+        from gymnasium_solver.envs.engines.c.classics import is_compiled
+
+        if is_compiled(own):
+            return Choice("sync", "Gymnasium's env, whose step in C is the fastest")
     from gymnasium_solver.envs.engines.envpool import pool_twin, translate
 
     if env_id in POOL_DIFFERS and entry is not None:

@@ -12,9 +12,10 @@ import pytest
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from gymnasium_solver.envs.engines.c import classics
 from gymnasium_solver.envs.engines.gymnasium import DirectEnvs, GymnasiumEngine
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.envs.spec import POOL_DIFFERS
+from gymnasium_solver.envs.spec import C_IS_FASTEST, POOL_DIFFERS
 
 CLASSIC = ["MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1", "Acrobot-v1"]
 
@@ -63,8 +64,19 @@ def test_classic_control_moves_alike_from_the_same_state(env_id: str) -> None:
     """Where it does not, `auto` takes Gymnasium's. If this fails because EnvPool was mended, the
     entry of POOL_DIFFERS can go."""
     assert (max(differences(env_id)) > 2e-4) == (env_id in POOL_DIFFERS)
-    env = make_vector_env(env_id, 1)
-    assert env.spec.engine == ("sync" if env_id in POOL_DIFFERS else "envpool")
+
+
+@pytest.mark.parametrize("env_id", [*CLASSIC, "gymnasium:Acrobot-v1"])
+def test_classic_control_is_stepped_in_c_where_that_works(env_id: str, monkeypatch: Any) -> None:
+    name = env_id.removeprefix("gymnasium:")
+    env: Any = make_vector_env(env_id, 2)
+    env.reset(seed=1)
+    assert env.spec.engine == "sync"
+    assert env.spec.notes == ()
+    if name in C_IS_FASTEST:
+        assert env.compiled is not None, "in Python it is slower than EnvPool"
+        monkeypatch.setattr(classics, "_program", lambda kind: None)
+        assert make_vector_env(name, 2).spec.engine == "envpool", "without a compiler"
 
 
 @pytest.mark.parametrize("env_id", ["HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"])

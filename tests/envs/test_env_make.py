@@ -59,7 +59,7 @@ def test_box2d_bounds_are_usable(env_id, n_obs, steps, threshold):
     ("env_id", "kwargs", "engine"),
     [
         ("CartPole-v1", {}, "vector"),
-        ("Acrobot-v1", {}, "envpool"),
+        ("LunarLander-v3", {}, "envpool"),
         ("HalfCheetah-v5", {"ctrl_cost_weight": 0.2}, "envpool"),
         ("HalfCheetah-v5", {"default_camera_config": {}}, "sync"),
         ("FrozenLake-v1", {"map_name": "8x8", "is_slippery": True}, "envpool"),
@@ -305,9 +305,9 @@ def test_a_threshold_that_is_a_placeholder_counts_as_none(env_id, threshold):
 
 
 def test_a_package_that_rules_out_envpool_is_named():
-    env = make_vector_env("gymnasium:Acrobot-v1", 1)
+    env = make_vector_env("gymnasium:FrozenLake-v1", 1)
     assert env.spec.engine == "sync"
     assert env.spec.notes == (
-        "EnvPool has this environment too and steps it much faster: use Acrobot-v1 for "
-        "gymnasium:Acrobot-v1",
+        "EnvPool has this environment too and steps it much faster: use FrozenLake-v1 for "
+        "gymnasium:FrozenLake-v1",
     )

@@ -141,7 +141,10 @@ class GymnasiumEngine(Engine):
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         given = actions if self._to_vec is None else self._to_vec(actions)
-        answer = (self.compiled or self._vec.step)(given)
+        if (compiled := self.compiled) is not None:
+            obs, reward, terminated, truncated, info = compiled(given)
+            return obs, reward, terminated, truncated, info
+        answer = self._vec.step(given)
         if not self._is_batch:  # single envs are checked one by one
             obs, reward, terminated, truncated, info = answer
             if self._is_fresh:

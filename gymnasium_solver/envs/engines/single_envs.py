@@ -26,6 +26,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from gymnasium_solver.envs.engines.c.classics import CompiledSingles, compiled_singles
 from gymnasium_solver.envs.env_bugs import OLD_GYM, env_bug, one_line, own_frames, text_of
+from gymnasium_solver.envs.spec import C_IS_FASTEST
 from gymnasium_solver.envs.suites.minigrid import MISSION_SPACE, encode_mission, is_mission
 from gymnasium_solver.envs.vector import Info, RawStep
 from gymnasium_solver.errors import EnvError
@@ -340,11 +341,14 @@ class DirectEnvs(VectorEnv):
         self._first = _Usual(space, False) if self._is_dict else self._usual[""]
         self._compiled: CompiledSingles | None = None
         self._may_compile, self._has_begun = True, False
+        spec = envs[0].spec
+        self._is_faster = spec is not None and spec.id in C_IS_FASTEST
 
     @property
     def compiled(self) -> CompiledSingles | None:
-        """The envs in C, if they are Gymnasium's classics and this process compiles."""
-        if self._may_compile and self._has_begun and is_preferred():
+        """The envs in C, if they are Gymnasium's classics and this process compiles, or they are
+        faster than EnvPool's only in C."""
+        if self._may_compile and self._has_begun and (is_preferred() or self._is_faster):
             self._may_compile = False
             self._compiled = compiled_singles(self.envs)
             if self._compiled is not None:

@@ -77,26 +77,43 @@ CLASSICS: dict[type[gymnasium.Env[Any, Any]], Classic] = {
 }  # fmt: skip
 
 
+KINDS: dict[str, Any] = {
+    "Acrobot-v1": AcrobotEnv,
+    "MountainCar-v0": MountainCarEnv,
+    "MountainCarContinuous-v0": Continuous_MountainCarEnv,
+}
+"""Those of C_IS_FASTEST."""
+
+
+def is_compiled(env_id: str) -> bool:
+    """Whether this env can be stepped in C here; the first time on a machine takes a second."""
+    return _program(KINDS[env_id]) is not None
+
+
 def _has_constants(env: Any, classic: Classic) -> bool:
     return all(getattr(env, name) == value for name, value in classic.constants.items())
 
 
-class CompiledVector(Copies):
-    """Steps a CartPoleVectorEnv. Returned arrays are overwritten by the next step; the env's own
-    attributes (`state`, `steps`, `prev_done`) stay current."""
+class CompiledEnv(Copies):
+    """Steps environments of Gymnasium, whose code begins new episodes; returns new arrays."""
 
     needs_python = True
-
-    def __init__(self, env: CartPoleVectorEnv, program: Program) -> None:
-        super().__init__(program, env.num_envs, env.max_episode_steps)
-        self._env: Any = env
-        self._columns = self.state.view(np.float64).T  # [4, n]
 
     def __call__(self, actions: np.ndarray) -> tuple[Any, ...]:
         self.prepare()
         self.step(actions)
         rows = self.rows
-        return rows["obs"], rows["reward"], rows["terminated"], rows["truncated"], {}
+        found = (rows[name].copy() for name in ("obs", "reward", "terminated", "truncated"))
+        return *found, {}
+
+
+class CompiledVector(CompiledEnv):
+    """Steps a CartPoleVectorEnv, whose attributes (`state`, `steps`, `prev_done`) stay current."""
+
+    def __init__(self, env: CartPoleVectorEnv, program: Program) -> None:
+        super().__init__(program, env.num_envs, env.max_episode_steps)
+        self._env: Any = env
+        self._columns = self.state.view(np.float64).T  # [4, n]
 
     def prepare(self) -> None:
         """The states of new episodes, which come from the env's generator."""
@@ -111,11 +128,9 @@ class CompiledVector(Copies):
             self.arguments.fresh = self._fresh.ctypes.data
 
 
-class CompiledSingles(Copies):
+class CompiledSingles(CompiledEnv):
     """Steps single envs, which are only asked for new episodes. Their own state and the counter of
     their time limit stay behind."""
-
-    needs_python = True
 
     def __init__(
         self, envs: Sequence[gymnasium.Env[Any, Any]], program: Program, state: np.dtype[Any]
@@ -130,13 +145,6 @@ class CompiledSingles(Copies):
         for i, env in enumerate(self._envs):
             self._own[i], self.length[i] = _state_of(self._inner[i], self._own), _time_limit(env)[1]
         self.done[...] = is_over
-
-    def __call__(self, actions: np.ndarray) -> tuple[Any, ...]:
-        self.prepare()
-        self.step(actions)
-        rows = self.rows
-        found = (rows[name].copy() for name in ("obs", "reward", "terminated", "truncated"))
-        return *found, {}
 
     def prepare(self) -> None:
         """States and observations of new episodes."""
