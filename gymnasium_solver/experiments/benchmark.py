@@ -37,9 +37,11 @@ from gymnasium_solver.experiments.comparison_report import (
     value_text,
 )
 from gymnasium_solver.experiments.experiment import CONFIGS, FILE, FOLDER, Experiment
-from gymnasium_solver.experiments.groups import Group, Member, experiment_groups, short_text
+from gymnasium_solver.experiments.groups import VAL, Group, Member, experiment_groups, short_text
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Estimate, interval
-from gymnasium_solver.runs.files import finite, write_atomic
+from gymnasium_solver.runs import query
+from gymnasium_solver.runs.files import finite, jsonable, write_atomic
+from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.suggest import did_you_mean
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 KEYS = ("name", "description", "seeds", "set", "entries")
 ENTRY_KEYS = ("config", "suite", "set", "threshold", "reference", "label")
 REFERENCE = ("score", "source")
+CURVE_POINTS = 100  # of a seed
 SETTINGS = ("max_env_steps", "n_envs", "n_steps", "batch_size", "policy_lr", "hidden_dims")
 
 
@@ -246,6 +249,11 @@ class Row:
     status: str
     seeds: int
     settings: str
+    scores: list[float]
+    """Of every seed, in their order: the held-out test of the best checkpoint."""
+    finals: list[float]
+    """Of the same seeds: the last validation, which is of the final policy; without validations
+    the test is, too."""
     score: Estimate | None
     mean: float | None
     threshold: float | None
@@ -256,6 +264,7 @@ class Row:
     env_steps: float | None
     """Median over seeds of the env steps trained."""
     wall_s: float | None
+    engines: list[str]
     command: str
     commits: list[str]
     runs: list[str]
@@ -275,6 +284,7 @@ def rows_of(declared: Declared, experiment: Experiment) -> list[Row]:
 def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str) -> Row:
     members: tuple[Member, ...] = group.members if group is not None else ()
     tested = [m for m in members if m.is_tested and m.score is not None]
+    tested.sort(key=lambda member: member.summary.seed or 0)
     scores = [float(m.score) for m in tested if m.score is not None]
     config = next(m.config for m in experiment.members if m.group == entry.label)
     content, _ = read_file(experiment.path / CONFIGS / config)
@@ -292,6 +302,11 @@ def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str)
         status=status,
         seeds=len(scores),
         settings=", ".join(f"{n} {value_text(content[n])}" for n in SETTINGS if content.get(n)),
+        scores=scores,
+        finals=[
+            float((m.summary.last_eval or {}).get("score", score))
+            for m, score in zip(tested, scores, strict=True)
+        ],
         score=estimate,
         mean=fmean(scores) if scores else None,
         threshold=threshold,
@@ -301,6 +316,7 @@ def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str)
         verdict=verdict(estimate, entry.reference),
         env_steps=median_high(m.summary.env_steps for m in tested) if tested else None,
         wall_s=median_high(m.summary.wall_s for m in tested) if tested else None,
+        engines=list(dict.fromkeys(str(m.meta["engine"]) for m in tested if m.meta.get("engine"))),
         command=f"gsolve train {entry.config}{flags} --seed <seed>",
         commits=list(dict.fromkeys(commits)),
         runs=[m.summary.id for m in members],
@@ -319,8 +335,8 @@ def verdict(score: Estimate | None, reference: float | None) -> str:
 
 
 HEADS = (
-    *("config", "status", "seeds", "IQM", "95 % interval", "mean", "threshold", "solved"),
-    *("reference", "against it", "env steps", "time"),
+    *("config", "status", "scores by seed", "IQM", "95 % interval", "mean", "final policies"),
+    *("threshold", "solved", "reference", "against it", "env steps", "time"),
 )
 
 
@@ -332,10 +348,11 @@ def cells(row: Row) -> tuple[str, ...]:
     return (
         row.label,
         row.status,
-        str(row.seeds),
+        " ".join(map(score, row.scores)),
         "" if found is None else score(found.value),
         f"{score(found.low)} to {score(found.high)}" if found and has_interval else "",
         "" if row.mean is None else score(row.mean),
+        score(fmean(row.finals)) if row.finals else "",
         "" if row.threshold is None else f"{row.threshold:g}",
         "" if row.threshold is None or not row.seeds else f"{row.n_solved} of {row.seeds}",
         reference.removesuffix(" ()"),
@@ -346,20 +363,22 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def write_tables(declared: Declared, experiment: Experiment, folder: Path) -> list[Path]:
-    """Write <name>.md, .csv, .json and .png; returns the files."""
+    """Write <name>.md, .csv, .json, -curves.csv and .png; returns the files."""
     rows = rows_of(declared, experiment)
     folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / f"{declared.name}{suffix}" for suffix in (".md", ".csv", ".json", ".png")]
+    suffixes = (".md", ".csv", ".json", "-curves.csv", ".png")
+    files = [folder / f"{declared.name}{suffix}" for suffix in suffixes]
     found = {group.label: group for group in experiment_groups(experiment)}
     groups = [found[entry.label] for entry in declared.entries if entry.label in found]
     if scored := [group for group in groups if group.scores]:
-        draw(scored, files[3])
+        draw(scored, files[4])
     write_atomic(files[0], _markdown(declared, groups, rows, bool(scored)).encode())
     write_atomic(files[1], _csv(rows).encode())
     data = {"name": declared.name, "description": declared.description, "seeds": declared.seeds,
             "experiment": experiment.id, "rows": [asdict(row) for row in rows]}  # fmt: skip
-    write_atomic(files[2], (json.dumps(data, indent=1, default=str) + "\n").encode())
-    return files if scored else files[:3]
+    write_atomic(files[2], (json.dumps(jsonable(data), indent=1) + "\n").encode())
+    write_atomic(files[3], _curves(groups).encode())
+    return files if scored else files[:4]
 
 
 def _markdown(
@@ -376,12 +395,16 @@ def _markdown(
         f"# {declared.name}",
         declared.description,
         "Made from run folders by `gsolve benchmark`. Score: mean return of the best checkpoint on "
-        "held-out test episodes; the unit is the seed. Intervals are 95 % "
-        "intervals of the IQM over seeds. Time and env steps are medians.",
+        "held-out test episodes; the unit is the seed. Intervals are 95 % intervals of the IQM "
+        "over seeds. Final policies: mean over seeds of the last validation. Time and env steps are "
+        f"medians. Every seed's curves: [{declared.name}-curves.csv]({declared.name}-curves.csv).",
         markdown_table(HEADS, [cells(row) for row in rows]),
         f"![Learning curves]({declared.name}.png)\n" if has_picture else "",
         "## Settings",
-        "\n".join(f"- {row.label}: {row.settings}" for row in rows),
+        "\n".join(
+            f"- {row.label}: {row.settings}" + "".join(f", {name}" for name in row.engines)
+            for row in rows
+        ),
         "## Commands",
         "\n".join(f"- {command}" for command in commands),
         "## Machines",
@@ -390,13 +413,31 @@ def _markdown(
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _curves(groups: Sequence[Group]) -> str:
+    """Returns of training and validation of every seed, at most CURVE_POINTS each."""
+    names = ("env_steps", "wall_s", "train/roll/ep_rew/mean", VAL)
+    lines: list[tuple[Any, ...]] = [("label", "seed", "env_steps", "wall_s", "train", "val")]
+    for group in groups:
+        for member in group.members:
+            rows = query.get_columns(Run(Path(member.summary.path)), names)
+            validated = [row for row in rows if finite(row.get(VAL)) is not None]
+            kept = validated or rows
+            for row in kept[:: -(-len(kept) // CURVE_POINTS) or 1]:
+                values = (finite(row.get(name)) for name in names)
+                numbers = ("" if value is None else f"{value:.6g}" for value in values)
+                lines.append((group.label, member.summary.seed, *numbers))
+    return csv_lines(lines)
+
+
 def _csv(rows: Sequence[Row]) -> str:
     names = ("label", "env_id", "status", "seeds", "mean", "threshold", "n_solved", "reference",
              "source", "verdict", "env_steps", "wall_s", "settings", "command")  # fmt: skip
-    lines: list[tuple[Any, ...]] = [(*names, "iqm", "low", "high", "commits", "runs")]
+    last = ("iqm", "low", "high", "scores", "finals", "engines", "commits", "runs")
+    lines: list[tuple[Any, ...]] = [(*names, *last)]
     for row in rows:
         score = row.score
         ends = ("", "", "") if score is None else (score.value, score.low, score.high)
         own = (getattr(row, name) for name in names)
-        lines.append((*own, *ends, " ".join(row.commits), " ".join(row.runs)))
+        lists = (row.scores, row.finals, row.engines, row.commits, row.runs)
+        lines.append((*own, *ends, *(" ".join(map(str, values)) for values in lists)))
     return csv_lines(lines)

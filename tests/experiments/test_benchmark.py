@@ -91,7 +91,8 @@ def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
         run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=member.run)
         run.log_metrics({"env_steps": 10, "wall_s": 1.0, "val/roll/ep_rew/mean": score})
         test = {"mean": score, "stderr": 0.0, "episodes": 9, "greedy": True}
-        run.update_meta(status="finished", test=test, env_steps=4000, wall_s=3.0)
+        last = {"score": score - 1, "env_steps": 4000}
+        run.update_meta(status="finished", test=test, last_eval=last, env_steps=4000, wall_s=3.0)
     first, second = rows_of(declared, experiment)
     assert first.score is not None
     assert first.score.value == pytest.approx(410.0)
@@ -99,13 +100,36 @@ def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
     assert (second.status, second.n_solved, second.verdict) == ("2 of 4 finished", 1, "")
     assert second.command.endswith("--max-env-steps 4000 --hidden-dims [128] --seed <seed>")
     files = write_tables(declared, experiment, tmp_path / "out")
-    assert [path.suffix for path in files] == [".md", ".csv", ".json", ".png"]
+    assert [path.name for path in files] == [
+        "mine.md", "mine.csv", "mine.json", "mine-curves.csv", "mine.png",
+    ]  # fmt: skip
     text = files[0].read_text()
-    assert "| CartPole-v1:ppo | 4 of 4 finished | 4 | 410.0 |" in text
+    assert "| CartPole-v1:ppo | 4 of 4 finished | 400.0 410.0 420.0 410.0 | 410.0 |" in text
+    assert "| 410.0 | 409.0 | 475 |" in text, "mean of the best, of the final policies, threshold"
     assert "300.0 (them)" in text
     table = list(csv.DictReader(files[1].open()))
     assert [row["label"] for row in table] == ["CartPole-v1:ppo", "wide"]
-    assert json.loads(files[2].read_text())["rows"][0]["score"]["n"] == 4
+    data = json.loads(files[2].read_text(), parse_constant=pytest.fail)
+    assert data["rows"][0]["score"]["n"] == 4
+    curves = list(csv.DictReader(files[3].open()))
+    assert [(row["label"], row["seed"], row["val"]) for row in curves[3:5]] == [
+        ("CartPole-v1:ppo", "4", "410"), ("wide", "1", "100"),
+    ]  # fmt: skip
+
+
+def test_one_seed_has_no_interval_in_json(tmp_path: Path) -> None:
+    declared = read_benchmark(declare(tmp_path))
+    experiment = take_up(declared, tmp_path)
+    first = experiment.members[0]
+    identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": first.seed}
+    run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=first.run)
+    test = {"mean": 400.0, "stderr": 0.0, "episodes": 9, "greedy": True}
+    run.update_meta(status="finished", test=test, env_steps=4000, wall_s=3.0)
+    _, _, table, *_ = write_tables(declared, experiment, tmp_path / "out")
+    data = json.loads(table.read_text(), parse_constant=pytest.fail)
+    score = data["rows"][0]["score"]
+    assert (score["value"], score["low"], score["high"]) == (400.0, None, None)
+    assert data["rows"][0]["finals"] == [400.0], "the final policy was tested"
 
 
 def test_another_file_of_the_same_name_is_refused(tmp_path: Path) -> None:
