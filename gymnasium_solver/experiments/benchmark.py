@@ -396,7 +396,7 @@ def _markdown(
         declared.description,
         "Made from run folders by `gsolve benchmark`. Score: mean return of the best checkpoint on "
         "held-out test episodes; the unit is the seed. Intervals are 95 % intervals of the IQM "
-        "over seeds. Final policies: mean over seeds of the last validation. Time and env steps are "
+        "over seeds. Final policies: mean of the last validations. Time and env steps are "
         f"medians. Every seed's curves: [{declared.name}-curves.csv]({declared.name}-curves.csv).",
         markdown_table(HEADS, [cells(row) for row in rows]),
         f"![Learning curves]({declared.name}.png)\n" if has_picture else "",
