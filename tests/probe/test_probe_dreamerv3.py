@@ -99,3 +99,32 @@ def test_the_best_number_is_learnt() -> None:
         actions, noise = torch.tensor([[0.0], [0.5], [1.0]]), torch.full((3, 4), 0.5)
         after = agent.net.rssm.imagine(state.expand(3, -1), actions, noise)
         assert agent.net.rewards(after).tolist() == pytest.approx([-2.5, 0.0, -2.5], abs=1.0)
+
+
+def test_values_of_images_are_learnt_without_a_decoder() -> None:
+    """A bright square on the right pays 1, one on the left -1, and the episode ends."""
+    settings = {
+        "env_kwargs": {"shape": [48, 48, 1]}, "decoder_free": True, "n_envs": 8, "n_steps": 200,
+        "buffer_size": 2000, "batch_size": 16, "sequence_length": 3, "deter_dim": 32,
+        "core_dim": 32, "n_latents": 8, "cnn_depth": 2, "imagination_steps": 1,
+    }  # fmt: skip
+
+    def sides(images: np.ndarray) -> np.ndarray:
+        left, right = np.split(images[..., 0].astype(np.float32), 2, axis=-1)
+        return np.where(right.sum((-1, -2)) > left.sum((-1, -2)), 1.0, -1.0)
+
+    agent, rollout = agent_for("Image", **settings)
+    rollout.reward[...] = sides(rollout.obs[:-1]) * rollout.valid
+    agent.remember(rollout)
+    (sample,) = agent.samples(1, {})
+    hp = {"policy_lr": 4e-3, "ent_coef": 3e-3}
+    before = float(agent.program([sample], hp)["opt/loss/reconstruction"])
+    learn(agent, 120, rate=4e-3, last=1.0, ent_coef=3e-3)
+    assert float(agent.program([sample], hp)["opt/loss/reconstruction"]) < 0.3 * before
+    _, other = agent_for("Image", **settings, seed=2)
+    images = other.obs[:-1][other.valid][:200]
+    (state,) = states(agent, images)
+    with torch.no_grad():
+        values = agent.net.values(state).numpy()
+    assert np.mean(np.sign(values) == sides(images)) > 0.9
+    assert np.corrcoef(values, sides(images))[0, 1] > 0.9
