@@ -11,6 +11,7 @@ Tensors that the function reads and that are not inputs, such as weights, are re
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ Function = Callable[[Sequence[Tensor]], list[Tensor]]
 
 def fuse(function: Function, inputs: Sequence[Tensor]) -> Function | None:
     """The same function, or None if it cannot be compiled here or does not agree."""
+    _tell()
     try:
         fused = _compiled(function, inputs)
         pairs = zip(fused(inputs), function(inputs), strict=True)
@@ -32,6 +34,12 @@ def fuse(function: Function, inputs: Sequence[Tensor]) -> Function | None:
     except Exception as error:  # of a compiler that can fail in many ways
         log.info("not fused: %s", str(error).splitlines()[0] if str(error) else type(error))
     return None
+
+
+@cache
+def _tell() -> None:
+    """Say once why nothing seems to happen."""
+    log.info("torch's compiler fuses the kernels of the GPU, which takes up to a minute")
 
 
 def _compiled(function: Function, inputs: Sequence[Tensor]) -> Function:

@@ -53,6 +53,20 @@ def test_what_fails_or_disagrees_is_not_used(fault: str, monkeypatch: pytest.Mon
     assert fused.fuse(line.gradient, [torch.ones(2, 3)]) is None
 
 
+def test_the_wait_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = Line()
+    monkeypatch.setattr(fused, "_compiled", lambda function, inputs: function)
+    fused._tell.cache_clear()
+    with caplog.at_level("INFO"):
+        for _ in range(2):
+            assert fused.fuse(line.gradient, [torch.ones(2, 3)]) is not None
+    assert [record.message for record in caplog.records if "fuses" in record.message] == [
+        "torch's compiler fuses the kernels of the GPU, which takes up to a minute"
+    ]
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="torch's compiler needs g++ for a CPU")
 def test_a_fused_function_computes_the_same_and_follows_the_weights() -> None:
