@@ -5,9 +5,10 @@
     python -m benchmarks.world_model_update --bf16 --out build/world_models.json
 
 Forms: eager is plain torch; auto is what a training takes, on a GPU the whole update as one CUDA
-graph; fused also fuses its kernels, which takes minutes first. Observations are 24 numbers and
-actions 6, as in WalkerWalk. DreamerV3 learns from 16 sequences of 64 rows, TD-MPC2 from 256
-subsequences of 3 steps, as in their papers. Sampling the replay is part of an update.
+graph; fused also fuses its kernels (DreamerV3: those of a row and of an imagined step), which takes
+up to a minute first. Observations are 24 numbers and actions 6, as in WalkerWalk. DreamerV3 learns
+from 16 sequences of 64 rows, TD-MPC2 from 256 subsequences of 3 steps, as in their papers. Sampling
+the replay is part of an update.
 """
 
 import argparse
