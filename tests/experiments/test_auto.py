@@ -489,7 +489,7 @@ def test_too_small_a_budget_has_no_race(tmp_path: Path) -> None:
     assert "too few" in str(told)
     assert found["kind"] in ("solved", "learnt")
     assert len(solve.runs) == 1
-    assert found["env_steps"] <= 3000 + solve.probe.steps
+    assert found["env_steps"] <= 3000 + 256  # the probe's steps count; rollouts are whole
     again = load(solve.path)
     assert again.run() == found == again.verdict
     assert again.best_run.path == solve.best_run.path

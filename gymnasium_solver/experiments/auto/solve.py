@@ -114,6 +114,8 @@ def create(
     no_race = why_no_race(measured, steps, budget)
     candidates = [choice.first] if no_race else [choice.first, choice.contrast]
     share = RACE / SEEDS if len(candidates) > 1 else 1.0
+    if no_race and budget.env_steps:  # after a race this is done by `_rest_for`
+        steps = max(steps // 2, steps - measured.steps)
     configs = [(c.name, run_config(c, given, budget, share, steps)) for c in candidates]
     seeds = [first, first + 1] if len(candidates) > 1 else [first]
     stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
