@@ -217,6 +217,9 @@ class Rows:
             self._fused[key] = self.fuse(row, inputs) or row
         return self._fused[key](inputs)
 
+    def __deepcopy__(self, memo: Any) -> "Rows":
+        return Rows(self.shape, self.fuse)  # fused functions read the weights of this network
+
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The state after a row, and what the backward pass needs of it."""
         state, keep, added, seen, limits, classes, *rest = inputs

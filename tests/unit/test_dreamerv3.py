@@ -6,6 +6,7 @@ and values that are not exactly 0 at the start."""
 
 import math
 import shutil
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -752,6 +753,7 @@ def test_a_row_is_fused_once_and_computes_the_same(compiles: bool) -> None:
         for found, plain in zip(gradients(), wanted, strict=True):
             assert torch.allclose(found, plain, rtol=1e-4, atol=1e-5)
     assert fused == ["forward", "dream", "backward"]
+    assert deepcopy(own.net).rssm.rows._fused == {}  # they read the weights of this network
     if compiles:
         assert all(row is not None and row.__name__ == "fused" for row in rows._fused.values())
 
