@@ -52,7 +52,8 @@ from gymnasium_solver.fast.descent import Part
 from gymnasium_solver.fast.program import by_name
 from gymnasium_solver.nets.actor_critic import ActorCritic
 
-MEASURED_ROWS, MEASURED_IMAGES = 1024, 512  # samples used for the metrics of an update
+MEASURED_ROWS, MEASURED_IMAGES = 1024, 512  # samples used for the metrics of an update, at most
+LEAST_MEASURED = 256  # and at least; between them a quarter of what the passes learnt from
 NUMBERS = ("clip_range", "vf_coef", "ent_coef", "clip_range_vf")
 
 
@@ -218,6 +219,7 @@ class PPO(Learner):
         """Compute the loss terms after the update. Measuring all samples would cost another third
         of a pass over them."""
         batch, most = data.batch, MEASURED_IMAGES if self.net.has_images else MEASURED_ROWS
+        most = min(most, max(LEAST_MEASURED, data.n * self.config.n_epochs // 4))
         is_read = self.config.adaptive_kl is not None and not self.net.has_images
         if not (batch.is_sequence or is_read) and data.n > most:
             batch = data.take(slice(None, None, -(-data.n // most)))
