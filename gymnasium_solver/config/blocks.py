@@ -265,8 +265,8 @@ class LoggingFields(Fields):
     log_details_freq_epochs: Annotated[Literal["auto"] | NonNegativeInt | None, live()] = "auto"
     """Epochs between rows with detailed metrics: statistics of observations, rewards, actions and
     advantages, gradient norms by part, dead units. auto: about every 4,096 env steps, and every
-    4 epochs (8 with fewer than 3 passes over a rollout) or 16,384 env steps where epochs are
-    longer. null or 0: never. Does not change training."""
+    8 epochs or 16,384 env steps where epochs are longer. null or 0: never. Does not change
+    training."""
     monitor: Annotated[list[Literal["weights", "updates", "rank"]], live()] = []
     """More insight in the rows with details: norms of the weights by part, size of the updates
     relative to them, effective rank of the last hidden layers. Costs a copy of the weights in those

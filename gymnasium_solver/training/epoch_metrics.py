@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.config.schema import Config, LearnerConfig
+from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.random_steps import RepeatedPairs
 from gymnasium_solver.envs.vector import Step
@@ -30,9 +30,7 @@ WINDOWS = ("returns", "lengths", "truncations", "successes")  # of EpisodeStats,
 # Limits of RolloutDetails:
 MOST_NUMBERS = 2**18  # measured per part of the observations
 MOST_ROWS, LEAST_ROWS = 4096, 16
-# At least, of trainings with few passes over each rollout, whose epochs are short, and of others;
-# but not for more than STEPS_MOST.
-STEPS_BETWEEN, EPOCHS_BETWEEN, FEW_PASSES = 4096, (8, 4), 3
+STEPS_BETWEEN, EPOCHS_BETWEEN = 4096, 8  # at least, but not for more than:
 STEPS_MOST = 16_384
 DEVICE_EPOCHS_BETWEEN = 50  # at least, of rollouts on a device
 N_CPUS = os.cpu_count() or 1  # asking takes a system call or three
@@ -178,18 +176,9 @@ def detail_epochs(config: Config, on_device: bool = False) -> int | None:
     freq = config.log_details_freq_epochs
     if freq == "auto":
         steps = config.n_envs * config.n_steps  # of an epoch
-        fewest = min(EPOCHS_BETWEEN[_passes(config) >= FEW_PASSES], STEPS_MOST // steps)
-        if on_device:
-            fewest = DEVICE_EPOCHS_BETWEEN
+        fewest = DEVICE_EPOCHS_BETWEEN if on_device else min(EPOCHS_BETWEEN, STEPS_MOST // steps)
         return max(1, fewest, round(STEPS_BETWEEN / steps))
     return freq or None
-
-
-def _passes(config: Config) -> float:
-    """How often a sample is learnt from."""
-    if not isinstance(config, LearnerConfig):
-        return 0.0
-    return config.gradients_per_env_step * config.gradient_samples
 
 
 def is_detailed(epoch: int, freq: int | None) -> bool:
