@@ -73,6 +73,7 @@ class ManyNumbers(Line):
         return np.zeros(3)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("env_id", "kwargs", "n_steps"), POOLS)
 def test_formulas_give_the_rewards_of_the_pools(
     env_id: str, kwargs: dict[str, Any], n_steps: int

@@ -37,7 +37,7 @@ from tests.loop.test_train_live_edits import NEW_VALUES
 from tests.sampled import SEED
 
 Call = Callable[..., Any]
-SAMPLE = 10  # cases, and as many refusals, in `make test`
+SAMPLE = 8  # cases, and as many refusals, in `make test`
 KEPT = {"max_epochs", "checkpoint_freq_epochs"}  # decide when the run ends and is saved
 
 

@@ -90,6 +90,7 @@ class Screen(SmallEnv):
         return bool(self.np_random.random() < 0.2)
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", [False, "rolling", "static"])
 @pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
 def test_images_are_learnt_from(algo_id: str, mode: Any, train: Call) -> None:

@@ -66,6 +66,7 @@ def test_the_plateau_is_counted_from_the_best_mean(train: Call) -> None:
     ]
 
 
+@pytest.mark.sample(4)
 @pytest.mark.parametrize(
     "algo_id", ["ppo", "reinforce", "pqn", "sarsa", "dqn", "sac", "td3", "tdmpc2", "dreamerv3"]
 )

@@ -161,7 +161,7 @@ SEEDED = [
 ]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("pair", SEEDED, ids="-".join)
 def test_the_seed_decides_the_weights(
     pair: tuple[str, str], train: Call, weight_hash: Call
@@ -208,7 +208,7 @@ def test_adjacent_stages_have_their_own_seeds(make_config: Call) -> None:
 # -- resume -------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(12)
+@pytest.mark.sample(9)
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_a_crashed_run_resumed_equals_the_uninterrupted_one(
     pair: tuple[str, str], exact_resume: Call, learning_rows: Call

@@ -166,6 +166,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_of_agent_is_recorded(name: str) -> None:
     env, algo_id, fields = KINDS[name]

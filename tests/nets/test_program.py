@@ -102,6 +102,7 @@ def rollouts_of(config: Config, n: int = 24) -> list:
     return rollouts
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", CASES)
 def test_one_graph_trains_as_separate_calls_do(name):
     config = config_of(name)

@@ -267,6 +267,7 @@ def groups(root: Path) -> Path:
     return root
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(
     ("ref", "path", "said"),
     [

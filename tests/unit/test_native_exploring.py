@@ -29,6 +29,7 @@ def pair(algo_id: str, space: Any, fields: dict[str, Any]) -> list[Any]:
     return agents
 
 
+@pytest.mark.sample(3)
 @pytest.mark.parametrize(("algo_id", "space", "fields"), CASES, ids=NAMES)
 def test_actions_are_those_of_the_same_random_numbers(
     algo_id: str, space: Any, fields: dict[str, Any]

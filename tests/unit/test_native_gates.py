@@ -50,7 +50,7 @@ def compiled(forward: Forward, n: int, width: int) -> tuple[NativeGradient, list
     return found, recorded.eager(loss, params, [x], ()), x
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("width", [5, 64])
 @pytest.mark.parametrize("n", [3, 100])
 @pytest.mark.parametrize(("forward", "n_gates"), [(plain, 2), (both, 0), (more, 0), (leaky, 0)])
