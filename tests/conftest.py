@@ -44,8 +44,11 @@ def pytest_sessionfinish() -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Trainings in tests are short: only those with `compile: native` are worth compiling. Without
-    this, each agent with the default budget would cost a second."""
+    """The same random weights whichever tests came before. Trainings in tests are short: only those
+    with `compile: native` are worth compiling, or each agent with the default budget would cost a
+    second."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
     if execution := sys.modules.get("gymnasium_solver.fast.execution"):
         execution.__dict__["WORTH_COMPILING"] = math.inf
 

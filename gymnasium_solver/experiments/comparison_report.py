@@ -497,6 +497,8 @@ def _finish(ax: "Axes", groups: Sequence[Group], x: str, metric: str = VAL) -> N
         ax.xaxis.set_minor_formatter(NullFormatter())
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     ax.margins(x=0.01)
+    if not ax.get_legend_handles_labels()[0]:  # no run has a point yet
+        return
     if len(groups) <= MOST_IN_A_PANEL:
         ax.legend(fontsize=9)
     else:  # next to the curves, which it would hide
