@@ -59,7 +59,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A line is a case, `test_a[1]`, or a test with all its cases, `test_a`.
     """
-    mark_the_rest_slow(items)
     lines = {line for line in SLOW.read_text().splitlines() if line and not line.startswith("#")}
     found = set()
     for item in items:
@@ -67,6 +66,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if names:
             found |= names
             item.add_marker(pytest.mark.slow)
+    mark_the_rest_slow(items)
     # Of files that are here as a whole, every line must name a test.
     in_part = {word.partition("::")[0] for word in config.args if "::" in word}
     files = {item.nodeid.partition("::")[0] for item in items} - in_part

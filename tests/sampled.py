@@ -26,10 +26,10 @@ SEED = os.environ.get("GSOLVE_TEST_SEED") or _commit()
 
 
 def mark_the_rest_slow(items: list[pytest.Item]) -> None:
-    """Of every test with the mark `sample`, all cases but those drawn."""
+    """Of every test with the mark `sample`, all cases that are not slow already but those drawn."""
     cases = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("sample"):
+        if item.get_closest_marker("sample") and not item.get_closest_marker("slow"):
             cases[item.nodeid.partition("[")[0]].append(item)
     for name, found in cases.items():
         mark = found[0].get_closest_marker("sample")

@@ -219,9 +219,11 @@ class PPO(Learner):
         """Compute the loss terms after the update. Measuring all samples would cost another third
         of a pass over them."""
         batch, most = data.batch, MEASURED_IMAGES if self.net.has_images else MEASURED_ROWS
-        most = min(most, max(LEAST_MEASURED, data.n * self.config.n_epochs // 4))
-        is_read = self.config.adaptive_kl is not None and not self.net.has_images
-        if not (batch.is_sequence or is_read) and data.n > most:
+        if self.config.adaptive_kl is None:
+            most = min(most, max(LEAST_MEASURED, data.n * self.config.n_epochs // 4))
+        elif not self.net.has_images:
+            most = data.n  # the learning rate follows from it
+        if not batch.is_sequence and data.n > most:
             batch = data.take(slice(None, None, -(-data.n // most)))
         found = self.measure.on((batch,), list(numbers.values()))
         return dict(zip(MEASURED, found, strict=False))

@@ -20,6 +20,7 @@ left, and its table can be made anew at any time.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -303,10 +304,7 @@ def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str)
         seeds=len(scores),
         settings=", ".join(f"{n} {value_text(content[n])}" for n in SETTINGS if content.get(n)),
         scores=scores,
-        finals=[
-            float((m.summary.last_eval or {}).get("score", score))
-            for m, score in zip(tested, scores, strict=True)
-        ],
+        finals=[_final(m, score) for m, score in zip(tested, scores, strict=True)],
         score=estimate,
         mean=fmean(scores) if scores else None,
         threshold=threshold,
@@ -321,6 +319,13 @@ def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str)
         commits=list(dict.fromkeys(commits)),
         runs=[m.summary.id for m in members],
     )
+
+
+def _final(member: Member, score: float) -> float:
+    if (last := member.summary.last_eval) is None:
+        return score
+    found = finite(last.get("score"))
+    return math.nan if found is None else found  # null in a file: its returns were not finite
 
 
 def verdict(score: Estimate | None, reference: float | None) -> str:
@@ -422,7 +427,8 @@ def _curves(groups: Sequence[Group]) -> str:
             rows = query.get_columns(Run(Path(member.summary.path)), names)
             validated = [row for row in rows if finite(row.get(VAL)) is not None]
             kept = validated or rows
-            for row in kept[:: -(-len(kept) // CURVE_POINTS) or 1]:
+            step = -(-len(kept) // CURVE_POINTS) or 1
+            for row in kept[(len(kept) - 1) % step :: step]:  # with the last one
                 values = (finite(row.get(name)) for name in names)
                 numbers = ("" if value is None else f"{value:.6g}" for value in values)
                 lines.append((group.label, member.summary.seed, *numbers))

@@ -28,12 +28,18 @@ def fuse(function: Function, inputs: Sequence[Tensor]) -> Function | None:
     try:
         fused = _compiled(function, inputs)
         pairs = zip(fused(inputs), function(inputs), strict=True)
-        if all(torch.allclose(a, b, rtol=1e-2, atol=1e-3) for a, b in pairs):
+        if all(_agree(a, b) for a, b in pairs):
             return fused
         log.warning("a fused update does not agree with torch, so it is not used")
     except Exception as error:  # of a compiler that can fail in many ways
         log.info("not fused: %s", str(error).splitlines()[0] if str(error) else type(error))
     return None
+
+
+def _agree(a: Tensor, b: Tensor) -> bool:
+    """But for one number of a thousand: with noise at a limit rounding draws another class."""
+    off = ~torch.isclose(a, b, rtol=1e-2, atol=1e-3)
+    return int(off.sum()) <= off.numel() // 1000
 
 
 @cache

@@ -366,13 +366,19 @@ def test_a_race_compares_policies_and_not_how_they_explore(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Returns of a training with many random actions say little about what was learnt."""
-    runs: Any = {name: Run(tmp_path / name) for name in ("greedy", "random")}
-    tests = {"greedy": -200.0, "random": -17.0}
-    monkeypatch.setattr(solving, "get_run", lambda run: summary(tests[run.path.name]))
+    tests = {"greedy": -200.0, "random": -17.0, "cut off": None}
+    groups = zip(tests, ("first", "contrast", "first"), strict=True)
+    runs = {experiment.Member(n, group, 1, ""): Run(tmp_path / n) for n, group in groups}
+
+    def found(run: Run) -> RunSummary:
+        score = tests[run.path.name]
+        return summary(0.0, test=None) if score is None else summary(score)
+
+    monkeypatch.setattr(solving, "get_run", found)
     monkeypatch.setattr(solving, "late_score", lambda run: -500.0)
-    assert solving.race_scores(runs) == tests
-    monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, test=None))
-    assert set(solving.race_scores(runs).values()) == {-500.0}  # cut off before the tests
+    assert {m.run: score for m, score in solving.race_scores(runs).items()} == tests
+    tests["random"] = None  # a preset without a test: cut off before
+    assert set(solving.race_scores(runs).values()) == {-500.0}
 
 
 def test_a_score_counts_as_learnt_beyond_both_uncertainties() -> None:
@@ -496,6 +502,12 @@ def test_too_small_a_budget_has_no_race(tmp_path: Path) -> None:
     winner = load_config(str(solve.path / solving.WINNER))
     assert winner.algo_id == solve.runs[0].algo_id
     assert winner.seed is None
+
+
+def test_a_budget_below_the_probe_leaves_a_step(tmp_path: Path) -> None:
+    made = create(ENV, Budget(env_steps=1), tmp_path, seed=3)
+    config = made.path / "configs" / made.experiment.members[0].config
+    assert "max_env_steps: 1\n" in config.read_text()
 
 
 def test_a_race_and_what_goes_on(tmp_path: Path, short_races: None) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,22 @@ def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["benchmark", path, "--table", "--runs-dir", str(tmp_path)]) == 2
     assert "has not been run" in capsys.readouterr().err
     assert not (tmp_path / FOLDER).exists()
+
+
+def test_a_final_policy_without_a_finite_return_is_shown_as_it_is(tmp_path: Path) -> None:
+    """And a curve of more points than are kept ends where the training did."""
+    declared = read_benchmark(declare(tmp_path))
+    experiment = take_up(declared, tmp_path)
+    first = experiment.members[0]
+    identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": first.seed}
+    run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=first.run)
+    for step in range(1, 151):
+        run.log_metrics({"env_steps": step, "wall_s": 1.0, "val/roll/ep_rew/mean": 1.0})
+    test = {"mean": 400.0, "stderr": 0.0, "episodes": 9, "greedy": True}
+    last = {"score": math.nan, "env_steps": 150}
+    run.update_meta(status="finished", test=test, last_eval=last, env_steps=150, wall_s=3.0)
+    text, _, table, curves, *_ = write_tables(declared, experiment, tmp_path / "out")
+    assert json.loads(table.read_text(), parse_constant=pytest.fail)["rows"][0]["finals"] == [None]
+    assert "| 400.0 | 400.0 |  | 400.0 | - |" in text.read_text()
+    steps = [row["env_steps"] for row in csv.DictReader(curves.open())]
+    assert (len(steps), steps[-1]) == (75, "150")

@@ -113,3 +113,22 @@ def test_a_training_is_the_same_when_resumed(train, resume):
     assert weights[0].keys() == weights[1].keys()
     for name, own in weights[0].items():
         assert (own == weights[1][name]).all(), name
+
+
+class Summing(Counting):
+    """Its state begins as a whole number, and has halves later."""
+
+    def reset_env(self, key: Any, params: Any) -> Any:
+        return jax.numpy.zeros(2), 0
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        return jax.numpy.zeros(2), state + 0.5, state + 0.5, action == 1, {}
+
+
+def test_a_state_that_becomes_a_fraction_is_not_cut_off():
+    env: Any = make_vector_env(f"Gymnax/{__name__}:Summing", 2)
+    envs, other, actions = env.on(CPU, 1), env.on(CPU, 2), torch.tensor([0, 0])
+    assert [envs.step(actions).reward[0].item() for _ in range(3)] == [0.5, 1.0, 1.5]
+    other.load_state({name: part.numpy() for name, part in envs.state().items()})
+    assert other.step(torch.tensor([0, 1])).reward.tolist() == [2.0, 2.0]
+    assert other.step(actions).reward.tolist() == [2.5, 0.5]

@@ -53,6 +53,18 @@ def test_what_fails_or_disagrees_is_not_used(fault: str, monkeypatch: pytest.Mon
     assert fused.fuse(line.gradient, [torch.ones(2, 3)]) is None
 
 
+@pytest.mark.parametrize(("n_off", "is_used"), [(2, True), (9, False)])
+def test_a_class_drawn_at_a_limit_may_differ(
+    n_off: int, is_used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compiled(function: Any, inputs: Any) -> Any:
+        return lambda given: [torch.cat([1.0 - t[:n_off], t[n_off:]]) for t in function(given)]
+
+    monkeypatch.setattr(fused, "_compiled", compiled)
+    found = fused.fuse(lambda given: [given[0].clone()], [torch.ones(4000)])
+    assert (found is not None) == is_used
+
+
 def test_the_wait_is_told_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

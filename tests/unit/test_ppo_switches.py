@@ -1,5 +1,6 @@
 """PPO's further switches: each against its formula, exact on resume, and off by default."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from torch import nn
 
 from gymnasium_solver.algos.advantages import AdvantageScale
 from gymnasium_solver.algos.policy_loss import adapted, evaluate_actions
-from gymnasium_solver.algos.ppo import ppo_loss
+from gymnasium_solver.algos.ppo import PPO, ppo_loss
 from gymnasium_solver.nets.heads import ValueScale
 from tests.unit.test_learner_state import (
     DISCRETE,
@@ -167,3 +168,29 @@ def test_the_learning_rate_follows_the_kl() -> None:
     untouched = agent_for("ppo")
     untouched.update(rollout_of(untouched, 1), 50, 100)
     assert untouched.lr_factor == 1.0
+
+
+@pytest.mark.parametrize(
+    ("adaptive_kl", "has_images", "n", "n_measured"),
+    [(None, True, 512, 256), (0.01, True, 512, 512), (0.01, False, 2048, 2048),
+     (None, False, 2048, 512)],
+)  # fmt: skip
+def test_how_many_samples_are_measured(
+    adaptive_kl: float | None, has_images: bool, n: int, n_measured: int
+) -> None:
+    """Fewer than before, but not for a divergence that changes the learning rate."""
+    data: Any = SimpleNamespace(batch=SimpleNamespace(is_sequence=False, rows=range(n)), n=n)
+    data.take = lambda part: SimpleNamespace(rows=data.batch.rows[part])
+    seen: list[int] = []
+
+    def on(batches: Any, numbers: Any) -> list[Any]:
+        seen.append(len(batches[0].rows))
+        return []
+
+    agent: Any = SimpleNamespace(
+        net=SimpleNamespace(has_images=has_images),
+        config=SimpleNamespace(adaptive_kl=adaptive_kl, n_epochs=1),
+        measure=SimpleNamespace(on=on),
+    )
+    PPO._measure(agent, data, {})
+    assert seen == [n_measured]

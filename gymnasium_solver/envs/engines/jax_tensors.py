@@ -95,7 +95,7 @@ class JaxCopies(Copies):
                 raise EnvError(
                     f"the saved environments have no {STATE}{i} of shape {[*_plain(own).shape]}."
                 )
-            data = jnp.asarray(torch.as_tensor(given).numpy(), dtype=_plain(own).dtype)
+            data = jnp.asarray(torch.as_tensor(given).numpy())
             leaves.append(jax.random.wrap_key_data(data) if is_key(own) else data)
         inside = jax.tree.structure((self._obs, self._carry))
         self._obs, self._carry = _bound(jax.tree.unflatten(inside, leaves))
@@ -169,7 +169,8 @@ def _compiled(functions: Functions, n_envs: int, most_steps: int | None, space: 
         )
 
         def where(new: Any, old: Any) -> Any:
-            return jnp.where(done.reshape(-1, *[1] * (old.ndim - 1)), new, old).astype(new.dtype)
+            # A state that begins as whole numbers and goes on as others becomes of the wider type.
+            return jnp.where(done.reshape(-1, *[1] * (old.ndim - 1)), new, old)
 
         obs, state = jax.tree.map(where, ready, (final_obs, state))
         found = obs, final_obs, reward.astype(jnp.float32), terminated, truncated

@@ -115,7 +115,7 @@ def create(
     candidates = [choice.first] if no_race else [choice.first, choice.contrast]
     share = RACE / SEEDS if len(candidates) > 1 else 1.0
     if no_race and budget.env_steps:  # after a race this is done by `_rest_for`
-        steps = max(steps // 2, steps - measured.steps)
+        steps = max(1, steps // 2, steps - measured.steps)
     configs = [(c.name, run_config(c, given, budget, share, steps)) for c in candidates]
     seeds = [first, first + 1] if len(candidates) > 1 else [first]
     stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -562,10 +562,11 @@ class Solve:
 
 def race_scores(runs: Mapping[Member, Run]) -> dict[Member, float | None]:
     """How good the policies are: their tests, since some presets still explore by many random
-    actions. Training returns, if a race was cut off before all were tested."""
+    actions. Training returns, if a race was cut off before each preset had a test."""
     tests = {m: get_run(run).test for m, run in runs.items()}
-    if all(tests.values()):
-        return {m: test["mean"] for m, test in tests.items() if test}
+    scores = {m: None if test is None else test["mean"] for m, test in tests.items()}
+    if {m.group for m in runs} == {m.group for m, score in scores.items() if score is not None}:
+        return scores
     return {m: late_score(run) for m, run in runs.items()}
 
 
