@@ -24,6 +24,7 @@ from gymnasium_solver.policies.noise import Noise, RepeatedNoise, StateNoise
 from gymnasium_solver.policies.policy import Acted, ActObs, Carry, Mask, Outlook, Policy
 from gymnasium_solver.spaces.actions import (
     ActionKind,
+    BoxBase,
     DiscreteActions,
     gumbel_max,
     mask_outputs,
@@ -147,8 +148,22 @@ class SoftPolicy(NoisyPolicy):
     """A squashed Gaussian or categorical policy: a sample, or the mode.
 
     Samples can be correlated between steps (`keeps`); each sample alone has the actor's
-    distribution.
+    distribution. So are the uniform actions of the warm-up, of a bounded Box.
     """
+
+    def sample(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
+        is_box = isinstance(self.actions, BoxBase) and self.actions.is_bounded
+        if not (self.is_random and self.noise.keeps and is_box):
+            return super().sample(obs, carry, is_first, mask)
+        carry = self._remember(obs, carry, is_first) if self.has_memory else carry
+        noise, carry = self.noise.normal(carry, is_first, self._spread, 1.0, self.rng)
+        uniform = torch.erf(torch.from_numpy(noise) / math.sqrt(2.0)).numpy()
+        return Acted(uniform, carry)
+
+    @property
+    def _spread(self) -> float:
+        """Of what is added to the noise that is kept, whose deviation stays 1."""
+        return math.sqrt(1.0 - float(self.noise.keeps) ** 2)
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         if self.state_noise is not None:
@@ -161,8 +176,7 @@ class SoftPolicy(NoisyPolicy):
             noise, carry = self.noise.exponential(carry, is_first, self.rng)
             return Acted(gumbel_max(outputs, noise), carry)
         mean, std = self._mean_and_std(outputs)
-        spread = math.sqrt(1.0 - float(self.noise.keeps) ** 2)
-        noise, carry = self.noise.normal(carry, is_first, spread, 1.0, self.rng)
+        noise, carry = self.noise.normal(carry, is_first, self._spread, 1.0, self.rng)
         return Acted(np.tanh(mean + std * noise), carry)
 
     @property

@@ -17,10 +17,13 @@ OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX, DISCRETE = spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3)
 N_ENVS = 2
 PENALTY = {"entropy_penalty_coef": 0.5}
+C51 = {"critic_head": "c51", "n_atoms": 7, "v_min": -5.0, "v_max": 5.0}
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "sac": ("sac", BOX, {"policy_delay": 2, "noise_correlation": 0.9}),
     "sac spectral": ("sac", BOX, {"ent_coef": 0.1, "spectral_norm": True}),
     "sac shared": ("sac", BOX, {"share_encoder": True, "input_dims": [5], "norm": "layer"}),
+    "sac batch norm": ("sac", BOX, {"norm": "batch", "unit_norm": True, **C51}),
+    "sac sphere": ("sac", BOX, {"block": "simbav2", **C51}),
     "sac discrete": ("sac", DISCRETE, {}),
     "sac discrete penalty": ("sac", DISCRETE, PENALTY),
     "sac masked": ("sac", DISCRETE, PENALTY),

@@ -39,7 +39,25 @@ MORE = {
     "sequences": lambda h, b: (
         h.view(-1, 1, N_ACTIONS).expand(-1, 3, -1).transpose(0, 1).flatten(0, 1).tanh().sum(1)
     ).square().mean(),
+    "two batches normalised together": lambda h, b: _together(h, b[4]),
+    "a batch beside another, and without it": lambda h, b: (
+        torch.cat([h, b[4], h.tanh()])[len(h):2 * len(h)] * torch.cat([h.exp(), b[4]])[:len(h)]
+    ).mean(),
+    "a third batch in the middle": lambda h, b: torch.cat([b[4], h, b[4]], 0).relu().mean(0).sum(),
+    "padded": lambda h, b: torch.nn.functional.pad(h, (2, 1), value=3.0).square().mean(),
+    "cut": lambda h, b: torch.nn.functional.pad(h, (-1, -2)).square().mean(),
 }  # fmt: skip
+
+
+def _together(h: Tensor, other: Tensor) -> Tensor:
+    """As the critics of CrossQ, in two passes over the samples: first the mean of both."""
+    both = torch.cat([h, h.tanh() * other]).expand(2, -1, -1)
+    centred = both - both.mean(dim=-2, keepdim=True)
+    y = centred * (centred.square().mean(dim=-2, keepdim=True) + 1e-3).rsqrt()
+    now, later = y.tensor_split(2, dim=1)
+    return ((now - later.detach()).square() * other).mean()
+
+
 CASES = {name: op for name, op in {**OPERATIONS, **MORE}.items() if name not in NO_C_FORM}
 
 

@@ -30,7 +30,10 @@ def trained(agent: Any, case: str, n: int = 3) -> Any:
 
 
 @needs_compiler
-@pytest.mark.parametrize("case", ["sac", "sac masked", "td3"])
+@pytest.mark.sample(3)
+@pytest.mark.parametrize(
+    "case", ["sac", "sac masked", "td3", "sac batch norm", "sac sphere", "crossq"]
+)
 def test_compiled_updates_learn_what_torch_learns(case: str) -> None:
     ours, plain = (
         trained(agent_for(case, compile=c, optimizer="sgd"), case) for c in ("native", False)

@@ -1,9 +1,10 @@
 """Arrays of a compiled program: where they are, and shapes and strides that may depend on the
 number of samples in a block."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -133,13 +134,31 @@ def expanded(array: Array, shape: Shape) -> Array:
     )
 
 
-def sliced(array: Array, dim: int, start: int, size: int, step: int = 1) -> Array:
-    if array.shape[dim].by_rows:
+def sliced(array: Array, dim: int, start: int | Extent, size: int | Extent, step: int = 1) -> Array:
+    """A part of a dimension; of one that depends on the samples, parts that do too: each block of
+    samples holds the same share of every batch that was joined."""
+    first, n = (part if isinstance(part, Extent) else Extent(part) for part in (start, size))
+    if array.shape[dim].by_rows != n.by_rows:
         raise Unsupported("a slice of the batch")
     shape, strides = list(array.shape), list(array.strides)
-    offset = array.moved(strides[dim].times(Extent(start)))
-    shape[dim], strides[dim] = Extent(size), strides[dim].times(Extent(step))
+    offset = array.moved(strides[dim].times(first))
+    shape[dim], strides[dim] = n, strides[dim].times(Extent(step))
     return array._replace(shape=tuple(shape), strides=tuple(strides), offset=offset)
+
+
+def rows_slice(size: Extent, start: Any, end: Any) -> tuple[Extent, Extent]:
+    """Start and size of a slice of a dimension that depends on the samples, of whole batches."""
+    first = 0 if start is None else _batches(start)
+    last = size.n if end in (None, 2**63 - 1) else _batches(end)
+    return Extent(first, first > 0), Extent(last - first, True)
+
+
+def _batches(place: Any) -> int:
+    """How many times the batch a place in a batch is (tape.Size)."""
+    found = re.fullmatch(r"\((\d+) \* N \+ 0\)", str(place))
+    if found is None and place != 0:
+        raise Unsupported("a slice of the batch")
+    return int(found[1]) if found else 0
 
 
 def without(array: Array, dim: int) -> Array:

@@ -10,6 +10,7 @@ from gymnasium_solver.fast.native.arrays import (
     ONE,
     ZERO,
     Array,
+    Extent,
     Shape,
     canonical,
     extents,
@@ -114,10 +115,10 @@ class Views(Builder):
         array = self.array(self.value(x))
         dim %= len(array.shape)
         size = array.shape[dim]
-        if size.by_rows and start in (None, 0) and end in (None, 2**63 - 1) and step == 1:
-            return array
         if size.by_rows:
-            raise Unsupported("a slice of the batch")
+            if step != 1:
+                raise Unsupported("a slice of the batch")
+            return arrays.sliced(array, dim, *arrays.rows_slice(size, start, end))
         first, last, step = slice(start, end, step).indices(size.n)
         return arrays.sliced(array, dim, first, max(0, -(-(last - first) // step)), step)
 
@@ -155,17 +156,16 @@ class Views(Builder):
     def op_cat(self, call: Call, parts: Sequence[Any], dim: int = 0) -> Value:
         shape, ctype = self.result(call)
         dim %= len(shape)
-        if shape[dim].by_rows:
-            raise Unsupported("batches that are joined")
         made = self.new_array(shape, ctype)
         start = 0
         for part in parts:
             value = self.value(part)
-            size = value.shape[dim].n
-            _, number = self.store(value, arrays.sliced(made, dim, start, size))
+            size = value.shape[dim]
+            at = Extent(start, size.by_rows and start > 0)
+            _, number = self.store(value, arrays.sliced(made, dim, at, size))
             made.storage.ready = max(made.storage.ready, number)
             made.storage.used.append(number)
-            start += size
+            start += size.n
         return made
 
     def op_stack(self, call: Call, parts: Sequence[Any], dim: int = 0) -> Value:
@@ -209,21 +209,47 @@ class Views(Builder):
         """Zeros, with `g` in a part of a dimension."""
         (shape, ctype), value = self.result(call), self.value(g)
         dim %= len(shape)
-        if shape[dim].by_rows:
-            raise Unsupported("a slice of the batch")
-        if start < 0:
-            start += shape[dim].n
         made = self.new_array(shape, ctype)
-        size = value.shape[dim].n if len(value.shape) == len(shape) else 1
-        part = arrays.sliced(made, dim, start, size, step)
+        at: int | Extent = start
+        size = value.shape[dim] if len(value.shape) == len(shape) else ONE
+        if shape[dim].by_rows and step == 1:
+            at, _ = arrays.rows_slice(shape[dim], start, None)
+        elif start < 0:
+            at = start + shape[dim].n
+        part = arrays.sliced(made, dim, at, size, step)
         if len(value.shape) < len(shape):
             part = arrays.without(part, dim)
-        zeros: Value = Constant(literal(0.0), shape)
-        for target, source in ((made, zeros), (part, value)):
-            _, number = self.store(source, target, own=True)
-            made.storage.ready = number
-            made.storage.used.append(number)
+        return self.inlaid(made, 0.0, part, value)
+
+    def inlaid(self, made: Array, number: float, part: Array, value: Value) -> Array:
+        """`made`, filled with a number, and with a value in a part of it."""
+        for target, source in ((made, Constant(literal(number), made.shape)), (part, value)):
+            _, kernel = self.store(source, target, own=True)
+            made.storage.ready = kernel
+            made.storage.used.append(kernel)
         return made
+
+    def op_constant_pad_nd(
+        self, call: Call, x: Any, pads: Sequence[int], number: float = 0.0
+    ) -> Value:
+        """`pads`: before and after, from the last dimension on; below 0 they cut off."""
+        (shape, ctype), value = self.result(call), self.value(x)
+        pairs = list(enumerate(zip(pads[::2], pads[1::2], strict=True), start=1))
+        if max(pads) <= 0:
+            array = self.array(value)
+            for back, (before, after) in pairs:
+                size = array.shape[-back]
+                if size.by_rows and (before or after):
+                    raise Unsupported("a batch that is cut")
+                kept = size._replace(n=size.n + before + after)
+                array = arrays.sliced(array, len(shape) - back, -before, kept)
+            return array
+        made = part = self.new_array(shape, ctype)
+        for back, (before, after) in pairs:
+            if before < 0 or after < 0:
+                raise Unsupported("padding that also cuts off")
+            part = arrays.sliced(part, len(shape) - back, before, value.shape[-back])
+        return self.inlaid(made, float(number), part, value)
 
     def op_arange(self, call: Call, *args: Any, **kwargs: Any) -> Value:
         meta = call.results[0]
