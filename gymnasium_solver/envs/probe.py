@@ -41,6 +41,7 @@ FEWEST_EPISODES = 20
 FEWEST_PAIRS = 300  # of an observation with its successor, to look for hidden state
 MOST_NUMBERS = 64  # of an observation, to look for hidden state
 FEATURES, RIDGE = 200, 1e-4
+ONLY_ACTIONS = 0.99  # of by_action: what is missing is the error of the regression
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,9 @@ class Probe:
     seconds: float
     problems: tuple[str, ...] = field(default=())
     """What is wrong with the environment (gsolve doctor env)."""
+    by_action: float | None = None
+    """Share of the variance of the rewards that a real-valued action alone explains: near 1, no
+    reward for a state was met, only costs of moving. None where it cannot be told."""
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -112,6 +116,8 @@ def probe_text(p: Probe) -> str:
         reward = "rewards differ from step to step"
     elif p.reward_density == 0:
         reward = f"reward {p.usual_reward:g} at every step"
+    if p.by_action is not None and p.by_action > ONLY_ACTIONS:
+        reward = "rewards depend on the action alone"
     cost = "" if p.step_us is None else f"{p.step_us:.0f} us/step, "
     return f"{p.observes} -> {p.acts}, {limit}, {cost}{reward}, {random}"
 
@@ -152,6 +158,7 @@ def probe(
             ambiguous=None if unclear is None else unclear.share,
             history=None if unclear is None else unclear.history,
             hidden=hidden_share(env.action_space, rollout),
+            by_action=action_share(env.action_space, rollout),
             step_us=step_us,
             many_step_us=(_step_us(env_id, given, MANY_ENVS) or step_us) if costs else None,
             engine=env.spec.engine,
@@ -283,6 +290,19 @@ def hidden_share(action_space: Any, rollout: Rollout) -> float | None:
     one = _unexplained(np.concatenate([now, act], 1), change)
     two = _unexplained(np.concatenate([now, act, now - before, last_act], 1), change)
     return float(np.clip(np.median(one - two), 0.0, 1.0))
+
+
+def action_share(space: Any, rollout: Rollout) -> float | None:
+    """How much of the rewards is known from the action alone; None for choices, with too few steps
+    and if all rewards are equal."""
+    is_step = ~rollout.is_reset
+    reward = rollout.reward[is_step].astype(np.float64)
+    if not is_box(space) or len(reward) < FEWEST_PAIRS or np.ptp(reward) == 0:
+        return None
+    acts = rollout.actions[is_step].reshape(len(reward), -1).astype(np.float64)
+    reward /= reward.std()
+    unexplained = _unexplained(np.concatenate([acts, acts**2], 1), reward[:, None])
+    return float(np.clip(1.0 - unexplained[0], 0.0, 1.0))
 
 
 def _action_numbers(space: Any, actions: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ import gymnasium
 from gymnasium_solver.config.overlays import overlay_changes
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.envs.make import FRAME_OPTIONS
-from gymnasium_solver.envs.probe import SHARE, Probe, probe
+from gymnasium_solver.envs.probe import ONLY_ACTIONS, SHARE, Probe, probe
 from gymnasium_solver.registry import config_class
 
 SPARSE = 0.01  # share of steps with another reward than the usual one
@@ -49,7 +49,7 @@ BOX_STEPS, IMAGE_STEPS = 30_000, 1_000_000  # of SAC and TD3, which update at ev
 EVALUATIONS = 20
 EPSILON_SHARES = {"dqn": 0.03, "pqn": 0.5}  # of the steps, in which epsilon falls
 ROUGH_US = {
-    "dqn": 2_500.0, "sac_batch_norm": 14_000.0, "sac_sphere": 40_000.0, "sac_flash": 2_000.0,
+    "dqn": 2_500.0, "sac_batch_norm": 8_000.0, "sac_sphere": 14_000.0, "sac_flash": 2_000.0,
     "sac_goals": 10_000.0, "td3_goals": 10_000.0,
 }  # fmt: skip
 """Microseconds of acting and updates per env step, as seen on one CPU core (sac_flash: a GPU)."""
@@ -58,6 +58,8 @@ PATIENCE_MINUTES = 30.0  # of updates by a replay preset, where the budget is no
 LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
 FEWEST_UPDATES, FEWEST_STEPS = 64, 16  # of PPO: a short budget has short rollouts
 EVAL_STEPS, EVAL_EPISODES = 10_000, 1_000  # of an evaluation where episodes are short
+RANDOM_EPISODES, RANDOM_SHARE = 5, 0.1  # before learning, where rewards are rare; of a run at most
+LEAST_RANDOM, MOST_RANDOM = 1_000, 5_000  # of these steps
 BEYOND = 0.05  # of the way from random to solved, where a training stops: just at it does not hold
 ENV_FIELDS = (
     "env_kwargs", "env_wrappers", "obs_keys", "max_episode_steps", "vectorization_mode",
@@ -136,6 +138,9 @@ def by_length(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
         batch_size = min(int(fields["batch_size"]), max(64, n_envs * n_steps // 4))
         found |= {"n_steps": n_steps, "batch_size": batch_size}
     found["eval_freq_epochs"] = max(1, steps // (EVALUATIONS * n_envs * n_steps))
+    if fields.get("noise_correlation"):
+        most = max(LEAST_RANDOM, int(RANDOM_SHARE * steps))
+        found["learning_starts"] = min(int(fields["learning_starts"]), most)
     if share := EPSILON_SHARES.get(fields["algo_id"]):
         found["epsilon"] = {"start": 1.0, "end": 0.05, "to": max(2000, int(share * steps))}
     if bonus := fields.get("intrinsic"):
@@ -263,10 +268,13 @@ def _box(p: Probe, ratio: float, has_gpu: bool) -> Parts:
 def _box_choice(p: Probe, ratio: float, asked: str, has_gpu: bool, say: Any) -> tuple[Parts, Parts]:
     first = _box(p, ratio, has_gpu)
     if is_sparse(p):
-        say(
-            f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%}): SAC "
-            "as in SimbaV2 with repeated noise; contrast PPO with an RND bonus"
+        what = (
+            f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%})"
+            if not pays_actions_only(p)
+            else f"the action alone explains {p.by_action:.1%} of the rewards (from "
+            f"{ONLY_ACTIONS:.0%} on no state has paid)"
         )
+        say(f"{what}: SAC as in SimbaV2 with lasting noise; contrast PPO with an RND bonus")
         return first, ("ppo_box", "rnd")
     if first == ("ppo_box",):
         say(f"{asked} (PPO first from {ON_BOX:.0f} times on): PPO; contrast SAC")
@@ -290,10 +298,18 @@ def _discrete_choice(p: Probe, say: Any) -> tuple[Parts, Parts]:
 
 
 def is_sparse(p: Probe) -> bool:
-    """Whether random actions hardly meet another reward than the usual one. If the usual one is not
-    0 and episodes end by themselves, their lengths tell policies apart."""
+    """Whether random actions hardly meet another reward than the usual one, or than the cost of an
+    action. If the usual one is not 0 and episodes end by themselves, their lengths tell policies
+    apart."""
+    if pays_actions_only(p):
+        return True
     counts_steps = p.usual_reward != 0 and (p.terminated or 0.0) > SPARSE
     return p.reward_density < SPARSE and not counts_steps
+
+
+def pays_actions_only(p: Probe) -> bool:
+    """Then standing still is best among what was seen, and learnt before anything else is found."""
+    return p.by_action is not None and p.by_action > ONLY_ACTIONS
 
 
 # -- what is measured ----------------------------------------------------------------------------
@@ -328,6 +344,9 @@ def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
             fields["policy_lr"] *= GRU_LR
         if part == "count" and is_sparse(p) and p.usual_reward != 0:
             fields |= STEADY
+    if fields.get("noise_correlation"):
+        most = RANDOM_EPISODES * p.horizon
+        fields["learning_starts"] = min(max(fields["learning_starts"], most), MOST_RANDOM)
     if p.sees != "vector" and fields.get("normalize_obs") == "rolling":
         fields["normalize_obs"] = "auto"
     return Candidate("+".join(parts), fields)

@@ -99,6 +99,22 @@ def test_the_noise_of_a_policy_is_in_its_carry(case: str) -> None:
     assert (half.carry["noise"][1] != opened.carry["noise"][1]).any()
 
 
+def test_random_actions_of_the_warm_up_last_too() -> None:
+    """Uniform each, and as correlated as the noise: independent ones stay where they start."""
+    agent = agent_for("sac", noise_correlation=0.95)
+    policy, carry = agent.policy, agent.policy.initial_carry(200)
+    policy.is_random, found = True, []
+    for step in range(400):
+        acted = policy.sample(np.zeros((200, 3), np.float32), carry, np.full(200, step == 0))
+        found.append(acted.actions)
+        carry = acted.carry
+    actions = np.stack(found)
+    assert actions.dtype == np.float32
+    assert np.abs(np.quantile(actions, [0.1, 0.5, 0.9]) - [-0.8, 0.0, 0.8]).max() < 0.05
+    lag = np.mean(actions[1:] * actions[:-1]) / np.mean(actions**2)
+    assert 0.9 < lag < 0.97
+
+
 def test_correlated_draws_keep_the_actors_distribution() -> None:
     """SAC's noise has unit deviation at every step of an episode, however long it lasts."""
     agent = agent_for("sac", noise_correlation=0.95)
