@@ -10,7 +10,8 @@ from typing import Any
 
 from gymnasium_solver.config.code import import_code
 from gymnasium_solver.envs.env_bugs import env_bug
-from gymnasium_solver.plugins import is_module_name
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.plugins import is_module_name, see_working_folder
 
 MOST_LISTED = 12
 
@@ -37,6 +38,13 @@ def registered_by(module: str) -> list[str]:
         if home == module or home.startswith(f"{module}."):
             found.append(f"{module}:{name}")
     return sorted(found)
+
+
+def refuse_module(given: str) -> None:
+    """ConfigError with the ids to take, if this is a module or its file and no environment."""
+    see_working_folder()
+    if given.endswith(".py") or is_module(given):
+        raise ConfigError(ids_of_module(given))
 
 
 def ids_of_module(given: str) -> str:

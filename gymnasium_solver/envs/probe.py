@@ -35,6 +35,7 @@ from gymnasium_solver.spaces.space_types import choices, is_box, is_discrete
 
 N_ENVS = 4
 MANY_ENVS = 64
+NO_LIMIT = 1000  # steps of an episode that has no limit and has not ended
 SHARE = 0.02  # of the budget, in steps or seconds
 FEWEST_ROWS, MOST_ROWS = 250, 4_000  # of random steps
 FEWEST_EPISODES = 20
@@ -140,6 +141,12 @@ def probe(
     try:
         rollout, masks = _random_steps(env, most_steps, most_s), env.action_mask is not None
         step_us = _step_us(env_id, given, 1) if costs else None
+        if not np.isfinite(rollout.reward).all():
+            raise EnvError(
+                f"{env_id}: random actions get a reward of "
+                f"{rollout.reward[~np.isfinite(rollout.reward)][0]}. Mend the environment; gsolve "
+                f"doctor env {env_id} checks it."
+            )
         sees, moves = _kinds(env)
         unclear = ambiguity(rollout)
         return Probe(
@@ -151,9 +158,9 @@ def probe(
             has_masks=masks,
             has_goals=_has_goals(env),
             limit=env.spec.max_episode_steps,
-            horizon=env.spec.max_episode_steps or max(rollout.lengths, default=1000),
+            horizon=env.spec.max_episode_steps or max(rollout.lengths, default=NO_LIMIT),
             threshold=env.spec.reward_threshold,
-            **_returns(rollout, env.spec.max_episode_steps),
+            **_returns(rollout, env.spec.max_episode_steps or NO_LIMIT),
             **_rewards(rollout),
             ambiguous=None if unclear is None else unclear.share,
             history=None if unclear is None else unclear.history,
@@ -218,15 +225,16 @@ def _has_goals(env: VectorEnv) -> bool:
     return True
 
 
-def _returns(rollout: Rollout, limit: int | None) -> dict[str, Any]:
-    """If no episode has ended, its return would be about the mean reward times the time limit."""
-    found, n = rollout.returns, len(rollout.returns)
+def _returns(rollout: Rollout, limit: int) -> dict[str, Any]:
+    """If no episode has ended, its return would be about that of as many rewards as the limit."""
+    found, n = [float(value) for value in rollout.returns], len(rollout.returns)
     by_itself = sum(end == "terminated" for end in rollout.ends)
-    rest = None if limit is None else limit * float(rollout.reward[~rollout.is_reset].mean())
+    rewards = rollout.reward[~rollout.is_reset]
+    spread = math.sqrt(limit) * float(rewards.std())
     return {
         "episodes": n,
-        "random_mean": fmean(found) if n else rest,
-        "random_sd": stdev(found) if n > 1 else None,
+        "random_mean": fmean(found) if n else limit * float(rewards.mean()),
+        "random_sd": stdev(found) if n > 1 else None if n else spread,
         "terminated": by_itself / n if n else None,
     }
 

@@ -25,6 +25,7 @@ from gymnasium_solver.backends import local
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.run import Run, is_alive_here, is_run, live_status
+from gymnasium_solver.runs.words import OF_THE_ENV
 
 MAX_RESTARTS = 5  # in a row, from the same checkpoint
 POLL_S = 0.2
@@ -91,6 +92,8 @@ class Task:
         reasons = []
         for run, meta in ((run, meta_of(run)) for run in self.runs):
             if detail := meta.get("stop_detail"):
+                if detail == OF_THE_ENV:
+                    detail = str(meta.get("error") or detail).partition("\n")[0]
                 if len(self.runs) == 1:
                     return str(detail)
                 if live_status(meta) == FAILED:

@@ -21,7 +21,7 @@ import gymnasium
 from gymnasium_solver.config.overlays import overlay_changes
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.envs.make import FRAME_OPTIONS
-from gymnasium_solver.envs.probe import ONLY_ACTIONS, SHARE, Probe, probe
+from gymnasium_solver.envs.probe import NO_LIMIT, ONLY_ACTIONS, SHARE, Probe, probe
 from gymnasium_solver.registry import config_class
 
 SPARSE = 0.01  # share of steps with another reward than the usual one
@@ -329,7 +329,7 @@ def _measured(p: Probe, reasons: list[str]) -> dict[str, Any]:
         beyond = BEYOND * max(0.0, p.threshold - p.random_mean)
         changes["early_stop_on_eval_threshold"] = float(f"{p.threshold + beyond:.4g}")
     if p.limit is None:
-        changes["max_episode_steps"] = max(1000, 4 * p.horizon if p.episodes else 0)
+        changes["max_episode_steps"] = max(NO_LIMIT, 4 * p.horizon if p.episodes else 0)
         reasons.append(f"no time limit: episodes are cut after {changes['max_episode_steps']:,}")
     return changes
 

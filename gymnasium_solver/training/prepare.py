@@ -266,7 +266,7 @@ def _load_unlisted(
             return load_config(target, entry.variant, overrides=overrides)
     chooses = chooses and algo_id is None
     if algo_id is None:
-        if " variant" in str(not_found) or not _may_be_id(target, not_found):
+        if " variant" in str(not_found) or not _may_be_id(target):
             raise not_found  # no id, or the id of a config
         algo_id = DEFAULT_ALGO
     with _named(target if chooses else f"{target}:{algo_id} (no config)"):
@@ -322,7 +322,7 @@ def _knowing(fields: Mapping[str, Any], default: str) -> str:
     return next((a for a in algos if set(fields) <= set(config_class(a).model_fields)), default)
 
 
-def _may_be_id(target: str, not_found: ConfigError) -> bool:
+def _may_be_id(target: str) -> bool:
     """Whether a name without a config can be that of an environment: `Name-v0`, `module:Name`, or
     one that a plugin has registered. ConfigError for a module that is given without an id."""
     if re.search(r"-v\d+$", target) or target.startswith(C_ENV):
@@ -330,11 +330,9 @@ def _may_be_id(target: str, not_found: ConfigError) -> bool:
     module, colon, _ = target.rpartition(":")
     if colon:
         return is_module_name(module)
-    from gymnasium_solver.envs.modules import ids_of_module, is_module
+    from gymnasium_solver.envs.modules import refuse_module
 
-    see_working_folder()
-    if target.endswith(".py") or is_module(target):
-        raise ConfigError(ids_of_module(target)) from not_found
+    refuse_module(target)
     import gymnasium
 
     return target in gymnasium.registry

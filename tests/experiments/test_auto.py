@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import math
 import re
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,7 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.envs import probe as probing
 from gymnasium_solver.envs.probe import Probe, from_dict, hidden_share, probe
 from gymnasium_solver.envs.random_steps import Rollout
-from gymnasium_solver.errors import ConfigError, RunError, TrustError
+from gymnasium_solver.errors import ConfigError, EnvError, RunError, TrustError
 from gymnasium_solver.experiments import auto, experiment
 from gymnasium_solver.experiments.auto import budget as budgets
 from gymnasium_solver.experiments.auto import solve as solving
@@ -39,6 +41,32 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import choose as choosing
 from gymnasium_solver.training.choose import Candidate, by_length, choose, is_sparse, presets
 from gymnasium_solver.training.prepare import build_config, load_config
+
+
+class Nan(gymnasium.Env[np.ndarray, np.int64]):
+    """Pays NaN after some steps; `begins` None: normal noise, and no episode ends."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, begins: int | None = 0, **_: Any) -> None:
+        self.begins, self.n_steps = begins, 0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, Any]:
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, Any]:
+        self.n_steps += 1
+        reward = float(self.np_random.normal())
+        if self.begins is not None and self.n_steps > self.begins:
+            reward = math.nan
+        is_over = self.begins is not None and self.n_steps % 20 == 0
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), reward, is_over, False, {}
+
+
+for name, begins in (("Nan", 0), ("Endless", None), ("LateNan", 1200)):
+    gymnasium.register(f"{name}-v0", Nan, kwargs={"begins": begins})
 
 DENSE = Probe(
     env_id="x", observes="Box(3)", acts="Box(1)", sees="vector", moves="box", has_masks=False,
@@ -231,7 +259,10 @@ def test_an_episode_that_has_not_ended_has_a_return_too() -> None:
     points = moving_points(sees_velocity=True)
     costly = dataclasses.replace(points, reward=np.full_like(points.reward, -0.5))
     assert probing._returns(costly, 100)["random_mean"] == -50.0
-    assert probing._returns(costly, None)["random_mean"] is None
+    assert probing._returns(costly, 100)["random_sd"] == 0.0
+    noisy = np.random.default_rng(0).standard_normal(points.reward.shape)
+    found = probing._returns(dataclasses.replace(points, reward=noisy), 400)
+    assert found["random_sd"] == pytest.approx(20.0, rel=0.05)
 
 
 def test_a_probe_and_its_file() -> None:
@@ -248,6 +279,45 @@ def test_a_probe_and_its_file() -> None:
     assert 15 < (found.random_mean or 0.0) < 30
     assert found.hidden == pytest.approx(0.0, abs=0.02)
     assert from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_rewards_that_are_not_numbers_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(EnvError, match=r"get a reward of nan\. Mend the environment"):
+        probe(f"{__name__}:Nan-v0", examines=False)
+
+
+def test_without_an_end_there_is_a_random_return_to_compare_with() -> None:
+    found = probe(f"{__name__}:Endless-v0", costs=False, examines=False)
+    assert found.random_mean == pytest.approx(0.0, abs=100.0)
+    assert found.random_sd == pytest.approx(math.sqrt(probing.NO_LIMIT), rel=0.1)
+    assert not is_above_random(20.0, 10.0, found)
+
+
+def test_a_module_in_place_of_an_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A module in the working folder is found, and its ids are listed if none is given."""
+    (tmp_path / "solve_envs.py").write_text(
+        "import gymnasium\n"
+        "gymnasium.register('InFolder-v0', lambda **_: gymnasium.make('FrozenLake-v1'))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", str(tmp_path))])
+    assert main(["solve", "solve_envs", "--max-env-steps", "1"]) == 2
+    assert "it registers solve_envs:InFolder-v0" in capsys.readouterr().err
+    made = create("InFolder-v0", Budget(1), tmp_path, fields={"plugins": ["solve_envs"]})
+    assert made.probe.acts == "Discrete(4)"
+
+
+def test_what_solve_does_not_take_from_python(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="takes the id of an environment"):
+        solving.solve(Nan, max_env_steps=1)  # type: ignore[arg-type]
+    made = create(ENV, Budget(2000), tmp_path, seed=3, name="once", fields={"hidden_dims": (8,)})
+    given: dict[str, Any] = {"hidden_dims": (8,), "runs_dir": tmp_path, "name": "once"}
+    for changed in ({"max_env_steps": 3000}, {"gamma": 0.9}, {"env_kwargs": {"a": 1}}):
+        with pytest.raises(RunError, match=r"once is a solve of .* give another name"):
+            solving.solve(ENV, **{"max_env_steps": 2000, **given, **changed})
+    assert made.state["given"] == solving._given(ENV, None, {"hidden_dims": (8,)})
 
 
 # -- checks ---------------------------------------------------------------------------------------
@@ -585,6 +655,18 @@ def test_a_training_that_learns_nothing_is_replaced_once(
     assert last.seed == first.seed + 2
     assert Run(solve.experiment.folder(last)).meta()["status"] == "finished"
     assert sum(run.env_steps for run in solve.runs) + solve.probe.steps <= 20_000 + 512
+
+
+def test_what_the_environment_ends_is_not_tried_with_another_preset(tmp_path: Path) -> None:
+    """And the error says what happened and how to go on."""
+    solve = create(f"{__name__}:LateNan-v0", Budget(20_000), tmp_path, seed=3, name="late")
+    with pytest.raises(RunError) as raised:
+        solve.run()
+    text = str(raised.value)
+    assert "to a test: " in text
+    assert "return of an episode is nan" in text
+    assert text.endswith("logarithms. Once that is mended: gsolve solve --resume late")
+    assert "restart" not in solve.state
 
 
 @pytest.mark.parametrize(("share", "at", "fields", "is_replaced"), [

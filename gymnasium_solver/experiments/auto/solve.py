@@ -17,6 +17,7 @@ measurements and every decision. A killed one continues from it. In order:
 5. verdict: the held-out test of the run with the best validation.
 """
 
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,11 +27,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from gymnasium_solver.config.code import accept
+from gymnasium_solver.config.code import accept, named_plugins
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.load import dump_config
+from gymnasium_solver.envs.modules import refuse_module
 from gymnasium_solver.envs.probe import SHARE, Probe, from_dict, probe, probe_text
-from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.experiments import experiment as experiments
 from gymnasium_solver.experiments import pool as pools
 from gymnasium_solver.experiments.auto import FILE, is_solve
@@ -52,9 +54,11 @@ from gymnasium_solver.experiments.experiment import Member
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
 from gymnasium_solver.experiments.search.pbt import Segment
 from gymnasium_solver.experiments.search.ranking import curve
+from gymnasium_solver.plugins import import_plugins
 from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atomic
 from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_run
 from gymnasium_solver.runs.run import Run, is_run, runs_root
+from gymnasium_solver.runs.words import OF_THE_ENV
 from gymnasium_solver.training.activity import sigterm_exits
 from gymnasium_solver.training.choose import Candidate, by_length, choose, has_gpu, kind_of
 from gymnasium_solver.training.live import request_edit
@@ -101,10 +105,12 @@ def create(
 ) -> "Solve":
     """Probe an environment, choose, and write the folder. `fields`: of every config. `spent_s`: of
     the budget before this call."""
-    accept(env_id, dict(env_kwargs or {}), dict(fields or {}))
     begun_s = time.monotonic() - spent_s
     first = draw_seed() % 1_000_000 if seed is None else seed
-    given = {"env_id": env_id, "env_kwargs": dict(env_kwargs or {}), **(fields or {})}
+    given = _given(env_id, env_kwargs, fields)
+    accept(given)
+    refuse_module(env_id)
+    import_plugins(named_plugins(given))
     most_steps = math.inf if budget.env_steps is None else SHARE * budget.env_steps
     most_s = math.inf if budget.minutes is None else SHARE * 60.0 * budget.minutes
     measured = probe(env_id, given, most_steps=most_steps, most_s=most_s)
@@ -161,12 +167,21 @@ def solve(
     config. `progress` prints each decision. SIGTERM saves and stops all trainings and ends the
     program with the exit code 75. `trust`: also import code that a folder made elsewhere names.
     """
-    root = runs_root(runs_dir)
+    if not isinstance(env_id, str):
+        raise ConfigError(
+            "solve takes the id of an environment, since it trains in processes of its own: "
+            "gymnasium.register(id=..., entry_point=...) in a module, then 'module:Id-v0'"
+        )
+    root, budget = runs_root(runs_dir), Budget(max_env_steps, minutes)
     folder = None if name is None else root / experiments.FOLDER / name
     if folder is not None and folder.is_dir():
         made = load(folder)
+        if (made.budget, made.state["given"]) != (budget, _given(env_id, env_kwargs, fields)):
+            raise RunError(
+                f"{name} is a solve of {made.state['env_id']} within {made.budget}, with other "
+                "arguments than these: give another name"
+            )
     else:
-        budget = Budget(max_env_steps, minutes)
         made = create(
             env_id, budget, root, env_kwargs=env_kwargs, fields=fields, seed=seed, name=name,
             command=["gymnasium_solver.solve", env_id],
@@ -179,6 +194,15 @@ def solve(
     with sigterm_exits():
         made.run(jobs=jobs, tell=tell, trust=trust)
     return made
+
+
+def _given(
+    env_id: str, env_kwargs: Mapping[str, Any] | None, fields: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What the caller says about every config, as it is after a file."""
+    given = {"env_id": env_id, "env_kwargs": dict(env_kwargs or {}), **(fields or {})}
+    found: dict[str, Any] = json.loads(dump_json(given))
+    return found
 
 
 def load(path: Path) -> "Solve":
@@ -195,7 +219,7 @@ class Solve:
         self.state: dict[str, Any] = read_json(made.path / FILE, "Restore it from a copy.")
         self.probe: Probe = from_dict(self.state["probe"])
         self.budget = Budget(**self.state["budget"])
-        self._told = 0
+        self._told, self._failure = 0, ""
         self._timed: Path | None = None
 
     def run(
@@ -351,8 +375,8 @@ class Solve:
         self._save()
         yield from self._watch(task)
         if task.state == pools.FAILED and "restart" not in self.state:
-            self._say("check", f"training failed: {task.reason}")
-            if self._has_reserve:
+            self._failed("training", task)
+            if self._has_reserve and not _is_of_env(task):
                 self._plan_restart(self._other(), "it failed")
         if "restart" not in self.state and "outlook" not in self.state["checks"]:
             self._look_ahead(Run(task.folder))
@@ -363,7 +387,11 @@ class Solve:
                 self._keep_to_time(again, began_at)
                 yield False
             if again.state == pools.FAILED:
-                self._say("check", f"the restart failed: {again.reason}")
+                self._failed("the restart", again)
+
+    def _failed(self, what: str, task: Task) -> None:
+        self._failure = f": {(task.reason or '').rstrip('.')}"
+        self._say("check", f"{what} failed{self._failure}")
 
     def _main_task(self) -> Task:
         folder = self.experiment.root / self.state["winner"]["run"]
@@ -528,7 +556,10 @@ class Solve:
         """The verdict on the run with the best validation; its config is the winner's."""
         tested = [run for run in self.runs if run.test is not None and run.best is not None]
         if not tested:
-            raise RunError(f"no training of {self.path.name} has come to a test")
+            raise RunError(
+                f"no training of {self.path.name} has come to a test{self._failure}. Once that is "
+                f"mended: gsolve solve --resume {self.path.name}"
+            )
         chosen = max(tested, key=lambda run: run.best_score or -math.inf)
         ahead = self.state.get("checks", {}).get("outlook") or {}
         more_steps = None if "restart" in self.state else ahead.get("more_steps")
@@ -568,6 +599,13 @@ def race_scores(runs: Mapping[Member, Run]) -> dict[Member, float | None]:
     if {m.group for m in runs} == {m.group for m, score in scores.items() if score is not None}:
         return scores
     return {m: late_score(run) for m, run in runs.items()}
+
+
+def _is_of_env(task: Task) -> bool:
+    """Whether a training was ended by what would end one of the other preset too: an exception,
+    most often of the environment, or its NaN."""
+    run = get_run(Run(task.folder)) if is_run(task.folder) else None
+    return run is not None and (run.stop_reason == "error" or run.stop_detail == OF_THE_ENV)
 
 
 def late_score(run: Run) -> float | None:
