@@ -455,11 +455,15 @@ def test_a_race_that_tells_nothing_is_won_by_the_first_choice(
     made = Solve.__new__(Solve)
     made.experiment = experiment.create([(n, config) for n in ("first", "contrast")], [1], tmp_path)
     members = made.experiment.members
-    made.probe, made.state = DENSE, {"lines": []}
-    monkeypatch.setattr(Solve, "_say", lambda *told: None)
+    made.probe, made.state, made.budget = DENSE, {"lines": []}, Budget(env_steps=1_000)
+    made.state["candidates"] = {name: {"algo_id": "ppo"} for name in ("first", "contrast")}
+    told: list[str] = []
+    monkeypatch.setattr(Solve, "_say", lambda self, stage, text: told.append(stage))
+    monkeypatch.setattr(Solve, "_steps_spent", lambda self: 100)
     monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, wall_s=9.0))
     made._decide(dict(zip(members, late, strict=True)))
     assert made.state["winner"]["name"] == winner
+    assert told == ["race", "time"] if winner == "contrast" else ["race"]
     assert made.state["race"]["first"]["env_steps"] == 10
 
 
@@ -593,7 +597,7 @@ def test_too_small_a_budget_has_no_race(tmp_path: Path) -> None:
     solve = create(ENV, Budget(env_steps=3000), tmp_path, seed=3)
     found = solve.run(tell=lambda *line: told.append(line))
     assert [stage for stage, _ in told].count("race") == 0
-    assert "too few" in str(told)
+    assert "too little for a race" in str(told)
     assert found["kind"] in ("solved", "learnt")
     assert len(solve.runs) == 1
     assert found["env_steps"] <= 3000 + 256  # the probe's steps count; rollouts are whole

@@ -54,7 +54,7 @@ class Budget:
 
     def __str__(self) -> str:
         if self.minutes is not None:
-            return f"{self.minutes:g} minutes"
+            return "1 minute" if self.minutes == 1 else f"{self.minutes:g} minutes"
         return f"{self.env_steps:,} env steps"
 
 
@@ -146,7 +146,7 @@ def affords(candidate: Candidate, affordable: Mapping[str, float]) -> int:
 def time_text(first: Candidate, p: Probe, budget: Budget, steps: int) -> str:
     """How long the first preset takes, or how far it comes."""
     if budget.minutes is not None:
-        return f"{budget} are about {round_number(steps)} env steps of {first.name} here"
+        return f"about {round_number(steps)} env steps of {first.name} within {budget} here"
     fewer = fewer_updates(first, steps)
     minutes = PATIENCE_MINUTES if fewer else steps * rough_us(first, p) / 60e6
     length = f"about {round(minutes)} min" if minutes >= 1 else "less than a minute"
@@ -168,4 +168,4 @@ def why_no_race(measured: Probe, steps: int, budget: Budget) -> str | None:
     if budget.minutes is not None:
         is_short = 60.0 * RACE * budget.minutes < FEWEST_RACE_S
     is_short |= own < max(FEWEST_RACE_STEPS, FEWEST_RACE_EPISODES * measured.horizon)
-    return f"{budget} are too few for a race" if is_short else None
+    return f"too little for a race: {budget}" if is_short else None

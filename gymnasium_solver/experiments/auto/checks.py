@@ -140,7 +140,8 @@ def outlook(points: Sequence[tuple[int, float]], threshold: float | None = None)
     rise = f"{per * slope:,.3g} ± {per * CLEARLY * stderr:,.2g} per {per:,} steps"
     is_flat = slope * float(np.ptp(steps)) <= FLAT * float(np.abs(scores).max())
     if is_flat or slope <= CLEARLY * stderr:
-        return Outlook(slope, stderr, None, f"no clear rise any more ({rise})")
+        text = "no clear rise any more"
+        return Outlook(slope, stderr, None, text if is_flat else f"{text} ({rise})")
     now = float(scores.mean() + slope * apart[-1])
     if threshold is not None and now < threshold:
         more = math.ceil((threshold - now) / slope)

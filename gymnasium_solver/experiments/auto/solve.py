@@ -368,6 +368,10 @@ class Solve:
         }
         self.state["winner"] = {"run": best_seed.run, "name": winner}
         self._say("race", f"{text}: {winner} goes on{why}")
+        if winner != groups[0] and self.budget.env_steps:
+            left = max(1, self.budget.env_steps - self._steps_spent())
+            now = self._candidate(winner)
+            self._say("time", time_text(now, self.probe, self.budget, left))
 
     def _train(self) -> Iterator[bool]:
         """Give the winner the rest, and look at it on the way."""
