@@ -3,6 +3,8 @@ set, the same distribution of what random actions score. Envs stepped directly g
 SyncVectorEnv gives for them."""
 
 import importlib
+import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,22 @@ def test_the_finger_pushes_its_spinner_as_in_dm_control() -> None:
         np.testing.assert_allclose(step.obs["velocity"][0], data.qvel, atol=1e-3)
         pushed = max(pushed, abs(data.qvel[2]))
     assert pushed > 10.0
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators are not asked")
+def test_resets_with_a_seed_do_not_keep_the_memory_of_older_pools() -> None:
+    """Each is a new pool: 40 MB here, at every evaluation of a training."""
+    env = make_vector_env("FetchReach-v4", 4)
+
+    def megabytes(n_resets: int) -> float:
+        for seed in range(n_resets):
+            env.reset(seed)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    assert env.spec.engine == "envpool"
+    assert megabytes(2) + 40 > megabytes(5)
+    env.close()
 
 
 def test_cliff_walking_is_the_same_walk(record):
