@@ -12,6 +12,7 @@ import ctypes
 import hashlib
 import os
 import re
+import time
 from ctypes import c_char_p, c_double, c_int64, c_void_p
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ FOLDER = Path(__file__).parent
 SHIPPED = FOLDER / "shipped"
 MOST_LINES = 12  # of the compiler's message
 TRIAL_STEPS, TRIAL_ENVS = 1000, 3
+TRIAL_SECONDS = 10  # after half of them no further step begins
 THREADS, MOST_THREADS = "threads", 16  # a key of env_kwargs
 
 
@@ -269,13 +271,13 @@ def load_program(env_id: str) -> Program:
         )
     text = f'#include "{file}"\n#include "gsolve_vector.h"\n'
     try:
-        library = load_source(text, [FOLDER, file.parent], _is_playable)
+        library = load_source(text, [FOLDER, file.parent], _fault, TRIAL_SECONDS)
     except SourceError as error:
         raise EnvError(_compiler_says(env_id, str(error))) from None
     except Unsupported as error:
         raise EnvError(
-            f"{env_id}: {error} in {TRIAL_STEPS} random steps of {TRIAL_ENVS} copies, tried in "
-            "another process. Look for an index outside an array, or a loop without an end."
+            f"{env_id}: in {TRIAL_STEPS} random steps of {TRIAL_ENVS} copies, tried in another "
+            f"process, {error}."
         ) from None
     return _program(library, env_id)
 
@@ -366,16 +368,20 @@ def _spread(given: List, size: int) -> np.ndarray:
     return np.repeat(found, size) if len(found) == 1 else found
 
 
-def _is_playable(library: ctypes.CDLL) -> bool:
-    """Play random actions. Wrong code may crash this process, a copy of the real one."""
+def _fault(library: ctypes.CDLL) -> str:
+    """What is wrong with a program that plays random actions; "" for nothing. Wrong code may crash
+    this process, a copy of the real one."""
     try:
         program = _program(library, "")
     except EnvError:  # told by this process's parent
-        return True
+        return ""
     facts, rng = program.facts, np.random.default_rng(0)
     copies = Copies(program, TRIAL_ENVS, facts.max_steps)
     copies.reset(0)
+    end = time.monotonic() + TRIAL_SECONDS / 2  # a slow one plays fewer steps
     for _ in range(TRIAL_STEPS):
+        if time.monotonic() > end:
+            break
         if facts.action_size:
             copies.step(rng.standard_normal((TRIAL_ENVS, facts.action_size), np.float32))
         else:
@@ -383,4 +389,4 @@ def _is_playable(library: ctypes.CDLL) -> bool:
             copies.step((rng.random(legal.shape) * legal).argmax(axis=1))
     if facts.frame_width:
         copies.render(0, facts.frame_height, facts.frame_width)
-    return True
+    return ""
