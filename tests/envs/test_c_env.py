@@ -211,6 +211,38 @@ def test_a_slow_file_is_no_loop(folder: Path, monkeypatch: pytest.MonkeyPatch) -
     made(text.replace("*reward =", "usleep(1000); *reward ="), folder).close()
 
 
+DRAWING = """
+#define FRAME_WIDTH 4
+#define FRAME_HEIGHT 3
+void render(const State *s, Canvas *canvas) { canvas->rgb[35] = 1; }
+"""
+MASKED = """
+#define HAS_MASK
+void mask(const State *s, bool *legal) { legal[0] = false; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("obs[1] = 1", "obs[3] = 7", r"it writes obs\[3\], but OBS_SHAPE has 2 numbers"),
+        ("obs[1] = 1", "obs[-1] = 7", r"obs\[-1\]"),
+        ("obs[1] = 1", "obs[5000] = 7", r"obs\[5000\]"),
+        ("*reward = action", "(&s->x)[1] = 7", "it writes byte 4 of a State of 4 bytes"),
+        ("s->x = rng", "s[-1].x = rng", "byte -1 of a State"),
+        ("legal[0]", "legal[3]", r"legal\[3\], but N_ACTIONS is 3"),
+        ("rgb[35]", "rgb[36]", r"canvas->rgb\[36\], but a frame has 36 bytes"),
+    ],
+)
+def test_a_write_outside_an_array_is_named(old: str, new: str, said: str, folder: Path) -> None:
+    whole = SMALL + DRAWING + MASKED
+    assert whole.count(old) == 1
+    with pytest.raises(EnvError, match=said) as error:
+        made(whole.replace(old, new), folder)
+    assert "\n" not in str(error.value)
+    made(whole, folder).close()
+
+
 def test_a_file_that_is_not_there() -> None:
     with pytest.raises(UnknownEnvError, match=r"there is no C file nowhere/mine\.c"):
         make_vector_env("c:nowhere/mine.c", 1)

@@ -75,6 +75,7 @@ CPU_FLAGS: list[list[str]] = [
     ["-mcpu=native"],
     [],
 ]  # the first that the compiler accepts
+TRIAL = "fences"  # another word for another trial: files that passed the former one are tried again
 LIBRARIES = ["-lm", "-lpthread"]
 COMPILE_SECONDS = 120  # that the compiler may take, with the time that another process has the lock
 CHECK_SECONDS = 120  # that a new library may take to compute what it is compared by
@@ -293,7 +294,7 @@ def _load_source(text: str, includes: Sequence[Path]) -> ctypes.CDLL:
         if code:
             raise SourceError(said)
         expanded = whole.read_text(errors="replace")
-    name = f"{_key(expanded, ' '.join(SOURCE_FLAGS))}.so"
+    name = f"{_key(expanded, ' '.join(SOURCE_FLAGS), TRIAL)}.so"
     return _load(name, lambda folder: _compile_source(folder / name, expanded))
 
 
