@@ -70,16 +70,28 @@ def accept(*configs: Any) -> None:
 
 def code_named(fields: Mapping[str, Any]) -> list[str]:
     """Modules that a config names, at any depth: in `plugins`, in texts such as module:Name, and by
-    import paths in the wrappers. `fields` may be raw: what has another type is left to the
-    validation of the config."""
+    import paths in the wrappers; and C files. Its own description names nothing. `fields` may be
+    raw: what has another type is left to the validation of the config."""
     blocks = list(_blocks([fields, [_nested(str(key), value) for key, value in fields.items()]]))
     names = {name for block in blocks for name in named_plugins(block)}
-    texts = [text for text in _texts(fields) if not text.startswith(C_ENV)]
-    names |= {found[1] for text in texts if (found := _WITH_COLON.fullmatch(text))}
-    names |= {text for text in _texts(fields) if is_c_file(text)}
+    told = fields.get("description")
+    texts = list(_texts(fields if not isinstance(told, str) else {**fields, "description": None}))
+    found_in = (_WITH_COLON.fullmatch(text) for text in texts if not text.startswith(C_ENV))
+    names |= {found[1] for found in found_in if found}
+    names |= {name for text in texts for name in _c_files_in(text)}
     wrappers = [block.get(key) for block in blocks for key in ("env_wrappers", "wrappers")]
     names |= {found[1] for text in _texts(wrappers) if (found := _WITH_DOTS.fullmatch(text))}
     return sorted(names)
+
+
+def _c_files_in(text: str) -> Iterator[str]:
+    """The C files that a text names, without a variant: one, or some of the values of a search,
+    with commas. Several words are one only if they end as the engine wants it of a file."""
+    for part in dict.fromkeys((text, *(part.strip(" []'\"") for part in text.split(",")))):
+        file = part if Path(part).suffix == ".c" else split_target(part)[0]
+        is_name = Path(file).suffix == ".c" or len(part.split()) == 1
+        if is_name and is_c_file(file):
+            yield file
 
 
 def _nested(key: str, value: Any) -> Any:

@@ -198,9 +198,9 @@ def registry_entry(env_id: str) -> Any | None:
     """Gymnasium's own record of an id, or None. `module:Name-v0` imports the module first."""
     import gymnasium
 
-    if env_id.startswith(C_ENV):
-        return None
     module, _, name = env_id.rpartition(":")
+    if env_id.startswith(C_ENV) or "/" in module:  # Torch/module:Class is not in its registry
+        return None
     if module:
         from gymnasium_solver.envs.env_bugs import env_bug
 

@@ -183,12 +183,21 @@ def test_what_counts_as_code() -> None:
     assert code_named(fields) == ["gymnasium.wrappers", "mod", "my.mod", "p"]
     deep = {"tasks": ["a:A-v0", {"env_id": "b.c:B-v0"}], "x": {"y": [{"Gymnax/d:E": 1}]}}
     assert code_named(deep) == ["a", "b.c", "d"]
-    for given in ("c:my.c", "c:./a b.c", "c:/tmp/x.c", "c:../x", "c:"):
+    for given in ("c:my.c", "c:./a b.c", "c:/tmp/x.c", "c:../x", "c:", "c:a b.c/", "c:a b.c/."):
         assert code_named({"tasks": [{"env_id": given}]}) == [given]
+    told = "c:a b.c, fields chosen by its spaces."
+    fields = {"env_id": "c:a b.c", "tasks": ["c:a b.c:ppo"], "description": told}
+    assert code_named(fields) == ["c:a b.c"]
+    assert code_named({"files": [fields, {"goal": told}]}) == ["c:a b.c"]
+    for several in ("c:a.c, c:b b.c", "[c:b b.c, Bandit-v0, 'c:a.c:ppo']", "c:a.c,c:b b.c"):
+        assert {"c:a.c", "c:b b.c"} <= {*code_named({"params": {"tasks.0": several}})}
+    assert code_named({"env_kwargs": {"description": "mod:Env"}}) == ["mod"]
     for plain in (
         {}, {"plugins": None, "env_id": "ALE/Pong-v5"}, {"plugins": 3, "env_id": []},
         {"description": "see https://a.b/c: it is good", "env_kwargs": {"xml_file": "ant.xml"}},
-        {"env_id": "c:snake"},
+        {"env_id": "c:snake"}, {"tasks": ["c:snake:ppo"]}, {"description": "c: see car.c"},
+        {"description": "c:Fast!"}, {"description": "todo:this"},
+        {"spec": {"goal": "c: as fast as it can."}},
         {"init_from_run": "runs/a/@best", "n_steps": "1:2", "policy_lr": "lin_0.001"},
     ):  # fmt: skip
         assert code_named(plain) == []
@@ -238,6 +247,19 @@ def test_running_what_a_stranger_names_needs_trust(
             assert cli.main(argv) == 2, (kind, argv)
             assert "--trust" in capsys.readouterr().err, (kind, argv)
         assert not module.exists(), kind
+
+
+def test_the_refusal_names_a_c_file_once_and_no_description(
+    plain_run: Run, module: Path, capsys: Any
+) -> None:
+    file = f"c:{MODULE}.c"
+    told = f"{file}, fields chosen by its spaces."
+    plain_run.config_path.write_text(dump_yaml({**TINY, "env_id": file, "description": told}))
+    assert cli.main(EVAL) == 2
+    assert f"its config names code to import: {file}. Look at it" in capsys.readouterr().err
+    plain_run.config_path.write_text(dump_yaml({**TINY, "description": "c: see bandit.c"}))
+    assert cli.main(EVAL) == 0
+    assert not module.exists()
 
 
 @pytest.mark.slow

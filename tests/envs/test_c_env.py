@@ -3,6 +3,7 @@ is said about a file that is wrong."""
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,7 +174,8 @@ def test_a_changed_file_is_not_resumed(folder: Path) -> None:
         ('"gsolve_env.h"', '"gsolve_environment.h"', r"mine.c:2:\d+: fatal error: gsolve_envir"),
         ("OBS_SHAPE 2", "OBS_SHAPE 2\n#define OBS_LOW 1, 2, 3", "OBS_LOW has 3 numbers, expected"),
         ("N_ACTIONS 3", "N_ACTIONS 0", "N_ACTIONS is 0, expected at least 1"),
-        ("return false;", "return *(volatile int *)8;", "it crashes or does not end"),
+        ("return false;", "return *(volatile int *)8;", r"it crashes \(Segmentation fault\)"),
+        ("return false;", "exit(0);", r"it crashes \(it exits\)"),
     ],
 )
 def test_bad_files(old: str, new: str, said: str, folder: Path) -> None:
@@ -182,6 +184,63 @@ def test_bad_files(old: str, new: str, said: str, folder: Path) -> None:
         made(SMALL.replace(old, new, 1), folder)
     assert "stdin" not in str(error.value)
     made(SMALL, folder).close()  # and the next file is compiled
+
+
+ONLY_COPIED = pytest.mark.skipif(sys.platform != "linux", reason="no trial in another process")
+
+
+@ONLY_COPIED
+@pytest.mark.parametrize(
+    ("old", "new"), [("*reward =", "for (;;); *reward ="), ("s->x = ", "for (;;);")]
+)
+def test_a_loop_without_an_end_is_told_soon(
+    old: str, new: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine.TRIAL_SECONDS <= 10
+    monkeypatch.setattr(engine, "TRIAL_SECONDS", 1)
+    with pytest.raises(EnvError, match=r"it does not end within 1 s\. Look for a loop") as error:
+        made(SMALL.replace(old, new, 1), folder)
+    assert "crash" not in str(error.value)
+
+
+@ONLY_COPIED
+def test_a_slow_file_is_no_loop(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All steps of the trial would take 3 s; it ends after half of its second."""
+    monkeypatch.setattr(engine, "TRIAL_SECONDS", 1)
+    text = SMALL.replace("#define", "#include <unistd.h>\n#define", 1)
+    made(text.replace("*reward =", "usleep(1000); *reward ="), folder).close()
+
+
+DRAWING = """
+#define FRAME_WIDTH 4
+#define FRAME_HEIGHT 3
+void render(const State *s, Canvas *canvas) { canvas->rgb[35] = 1; }
+"""
+MASKED = """
+#define HAS_MASK
+void mask(const State *s, bool *legal) { legal[0] = false; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("obs[1] = 1", "obs[3] = 7", r"it writes obs\[3\], but OBS_SHAPE has 2 numbers"),
+        ("obs[1] = 1", "obs[-1] = 7", r"obs\[-1\]"),
+        ("obs[1] = 1", "obs[5000] = 7", r"obs\[5000\]"),
+        ("*reward = action", "(&s->x)[1] = 7", "it writes byte 4 of a State of 4 bytes"),
+        ("s->x = rng", "s[-1].x = rng", "byte -1 of a State"),
+        ("legal[0]", "legal[3]", r"legal\[3\], but N_ACTIONS is 3"),
+        ("rgb[35]", "rgb[36]", r"canvas->rgb\[36\], but a frame has 36 bytes"),
+    ],
+)
+def test_a_write_outside_an_array_is_named(old: str, new: str, said: str, folder: Path) -> None:
+    whole = SMALL + DRAWING + MASKED
+    assert whole.count(old) == 1
+    with pytest.raises(EnvError, match=said) as error:
+        made(whole.replace(old, new), folder)
+    assert "\n" not in str(error.value)
+    made(whole, folder).close()
 
 
 def test_a_file_that_is_not_there() -> None:

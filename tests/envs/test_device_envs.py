@@ -9,6 +9,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from gymnasium_solver.envs.device import DeviceEnvs, State, TorchEnv
+from gymnasium_solver.envs.env_findings import all_findings
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.suites.torch_classics import CLASSICS
 from gymnasium_solver.errors import EnvError
@@ -165,3 +166,9 @@ def test_a_class_of_the_users_is_an_environment_like_others():
     assert steps[2].truncated.tolist() == [True, False]
     assert steps[2].episode_return.tolist() == [33, 10]
     assert steps[0].obs[0, 0] == obs[0, 0]
+
+
+def test_the_doctor_examines_a_class_of_the_users():
+    found = list(all_findings(f"Torch/{__name__}:Counting", {}, 8))
+    assert not [finding for finding in found if finding.level == "problem"]
+    assert "speed" in {finding.name for finding in found}

@@ -22,6 +22,7 @@ import faulthandler
 import fcntl
 import hashlib
 import logging
+import mmap
 import os
 import platform
 import shlex
@@ -74,6 +75,7 @@ CPU_FLAGS: list[list[str]] = [
     ["-mcpu=native"],
     [],
 ]  # the first that the compiler accepts
+TRIAL = "fences"  # another word for another trial: files that passed the former one are tried again
 LIBRARIES = ["-lm", "-lpthread"]
 COMPILE_SECONDS = 120  # that the compiler may take, with the time that another process has the lock
 CHECK_SECONDS = 120  # that a new library may take to compute what it is compared by
@@ -264,19 +266,20 @@ class SourceError(Exception):
 
 
 def load_source(
-    text: str, includes: Sequence[Path], agrees: Callable[[ctypes.CDLL], bool]
+    text: str, includes: Sequence[Path], fault: Callable[[ctypes.CDLL], str], limit_s: int
 ) -> ctypes.CDLL:
     """The library of a C text that is not ours. The includes are searched in these folders, and
     count for the hash with all that they include. SourceError if the compiler rejects it, or makes
-    nothing of use; Unsupported unless `agrees` answers yes, in a copy of this process."""
+    nothing of use; Unsupported if `fault`, in a copy of this process, finds one ("" is none),
+    crashes, or takes longer than `limit_s`."""
     try:
         library = _load_source(text, includes)
     except (OSError, Unsupported) as error:
         raise SourceError(first_line(error)) from error
     file = Path(library._name)
     if not _is_proven(file):
-        if not _in_child(lambda: agrees(library)):
-            raise Unsupported("it crashes or does not end")
+        if found := _said_by_child(lambda: fault(library), limit_s):
+            raise Unsupported(found)
         _write_proven(file)
     return library
 
@@ -291,7 +294,7 @@ def _load_source(text: str, includes: Sequence[Path]) -> ctypes.CDLL:
         if code:
             raise SourceError(said)
         expanded = whole.read_text(errors="replace")
-    name = f"{_key(expanded, ' '.join(SOURCE_FLAGS))}.so"
+    name = f"{_key(expanded, ' '.join(SOURCE_FLAGS), TRIAL)}.so"
     return _load(name, lambda folder: _compile_source(folder / name, expanded))
 
 
@@ -433,33 +436,44 @@ def _is_proven(file: Path) -> bool:
 
 
 def _in_child(agrees: Callable[[], bool]) -> bool:
-    """The answer of a copy of this process: wrong code may crash it, or never end."""
+    """The answer of a copy of this process."""
+    return not _said_by_child(lambda: "" if agrees() else "no", CHECK_SECONDS)
+
+
+def _said_by_child(say: Callable[[], str], limit_s: int) -> str:
+    """What a copy of this process says: wrong code may crash it, or never end."""
     if sys.platform != "linux":  # elsewhere a process with threads is not copied safely
-        return agrees()
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of threads; the copy uses none of them
+        return say()
+    with mmap.mmap(-1, mmap.PAGESIZE) as told:  # memory of both
         try:
-            child = os.fork()
+            with warnings.catch_warnings():
+                # Of threads; the copy uses none of them.
+                warnings.simplefilter("ignore", DeprecationWarning)
+                child = os.fork()
         except OSError:  # not enough memory
-            return agrees()
-    if child:
-        return os.waitpid(child, 0)[1] == 0
-    code = 1
-    try:
-        for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        signal.alarm(CHECK_SECONDS)
-        faulthandler.disable()  # a crash is an answer
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
-        if torch := sys.modules.get("torch"):
-            torch.set_num_threads(1)  # its other threads are not copied
-        code = 0 if agrees() else 1
-    finally:
-        os._exit(code)
+            return say()
+        if child:
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            if told[0]:
+                return told[1:].partition(b"\0")[0].decode(errors="replace")
+            if code == -signal.SIGALRM:
+                return f"it does not end within {limit_s} s. Look for a loop without an end"
+            why = signal.strsignal(-code) if code < 0 else "it exits"
+            return f"it crashes ({why}). Look for an index outside an array, or a division by 0"
+        try:
+            for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            signal.alarm(limit_s)
+            faulthandler.disable()  # a crash is an answer
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 1)
+            os.dup2(nothing, 2)
+            if torch := sys.modules.get("torch"):
+                torch.set_num_threads(1)  # its other threads are not copied
+            told[1:] = say().encode()[: mmap.PAGESIZE - 1].ljust(mmap.PAGESIZE - 1, b"\0")
+            told[0] = 1  # it is through
+        finally:
+            os._exit(0)
 
 
 def _key(*texts: str) -> str:

@@ -12,6 +12,7 @@ import ctypes
 import hashlib
 import os
 import re
+import time
 from ctypes import c_char_p, c_double, c_int64, c_void_p
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +40,7 @@ FOLDER = Path(__file__).parent
 SHIPPED = FOLDER / "shipped"
 MOST_LINES = 12  # of the compiler's message
 TRIAL_STEPS, TRIAL_ENVS = 1000, 3
+TRIAL_SECONDS = 10  # after half of them no further step begins
 THREADS, MOST_THREADS = "threads", 16  # a key of env_kwargs
 
 
@@ -269,13 +271,13 @@ def load_program(env_id: str) -> Program:
         )
     text = f'#include "{file}"\n#include "gsolve_vector.h"\n'
     try:
-        library = load_source(text, [FOLDER, file.parent], _is_playable)
+        library = load_source(text, [FOLDER, file.parent], _fault, TRIAL_SECONDS)
     except SourceError as error:
         raise EnvError(_compiler_says(env_id, str(error))) from None
     except Unsupported as error:
         raise EnvError(
-            f"{env_id}: {error} in {TRIAL_STEPS} random steps of {TRIAL_ENVS} copies, tried in "
-            "another process. Look for an index outside an array, or a loop without an end."
+            f"{env_id}: in {TRIAL_STEPS} random steps of {TRIAL_ENVS} copies, tried in another "
+            f"process, {error}."
         ) from None
     return _program(library, env_id)
 
@@ -366,21 +368,78 @@ def _spread(given: List, size: int) -> np.ndarray:
     return np.repeat(found, size) if len(found) == 1 else found
 
 
-def _is_playable(library: ctypes.CDLL) -> bool:
-    """Play random actions. Wrong code may crash this process, a copy of the real one."""
+# -- the trial of a new program -------------------------------------------------------------------
+
+
+FENCE = 1 << 16  # bytes on either side of an array
+OUTSIDE = {
+    "obs": "obs[{at}], but OBS_SHAPE has {size} numbers",
+    "legal": "legal[{at}], but N_ACTIONS is {size}",
+    "state": "byte {at} of a State of {size} bytes",
+    "frame": "canvas->rgb[{at}], but a frame has {size} bytes",
+}
+"""What is said of a write beside an array that an environment is given."""
+
+
+class Fenced:
+    """A copy of an array, between bytes that nothing may change."""
+
+    def __init__(self, name: str, array: np.ndarray, rng: np.random.Generator) -> None:
+        self._all = rng.integers(256, size=array.nbytes + 2 * FENCE, dtype=np.uint8)
+        own = self._all[FENCE : FENCE + array.nbytes]
+        self.name, self.array = name, own.view(array.dtype).reshape(array.shape)
+        self.array[...] = array
+        self._before = self._all.copy()
+
+    def fault(self) -> str:
+        """What was written beside the array; "" for nothing."""
+        changed = np.flatnonzero(self._all != self._before) - FENCE
+        beside = [*changed[changed >= self.array.nbytes][:1], *changed[changed < 0][-1:]]
+        if not beside:
+            return ""
+        at = int(beside[0]) // self.array.itemsize
+        place = OUTSIDE[self.name].format(at=at, size=self.array.size)
+        return f"it writes {place}. Look for an index outside an array"
+
+
+class FencedCopy(Copies):
+    """One copy, whose arrays are fenced: behind each of them there is no other copy."""
+
+    def __init__(self, program: Program, rng: np.random.Generator) -> None:
+        super().__init__(program, 1, program.facts.max_steps)
+        arrays = {"state": self.state, **{name: self.rows[name] for name in ("obs", "legal")}}
+        self.fenced = [Fenced(name, array, rng) for name, array in arrays.items()]
+        for one in self.fenced:
+            setattr(self.arguments, one.name, one.array.ctypes.data)
+        self.rows["legal"] = self.fenced[-1].array
+
+    def draw(self, frame: Fenced) -> None:
+        self._functions.gsolve_render(self._at, 0, frame.array.ctypes.data)
+
+
+def _fault(library: ctypes.CDLL) -> str:
+    """What is wrong with a program that plays random actions; "" for nothing. Wrong code may crash
+    this process, a copy of the real one."""
     try:
         program = _program(library, "")
     except EnvError:  # told by this process's parent
-        return True
+        return ""
     facts, rng = program.facts, np.random.default_rng(0)
-    copies = Copies(program, TRIAL_ENVS, facts.max_steps)
-    copies.reset(0)
-    for _ in range(TRIAL_STEPS):
+    copies = [FencedCopy(program, rng) for _ in range(TRIAL_ENVS)]
+    for i, copy in enumerate(copies):
+        copy.reset(i)
+    end = time.monotonic() + TRIAL_SECONDS / 2  # a slow one plays fewer steps
+    for copy in copies * TRIAL_STEPS:
+        if time.monotonic() > end:
+            break
         if facts.action_size:
-            copies.step(rng.standard_normal((TRIAL_ENVS, facts.action_size), np.float32))
+            copy.step(rng.standard_normal((1, facts.action_size), np.float32))
         else:
-            legal = copies.rows["legal"]
-            copies.step((rng.random(legal.shape) * legal).argmax(axis=1))
+            legal = copy.rows["legal"]
+            copy.step((rng.random(legal.shape) * legal).argmax(axis=1))
+    fenced = [one for copy in copies for one in copy.fenced]
     if facts.frame_width:
-        copies.render(0, facts.frame_height, facts.frame_width)
-    return True
+        empty = np.zeros((facts.frame_height, facts.frame_width, 3), np.uint8)
+        fenced.append(Fenced("frame", empty, rng))
+        copies[0].draw(fenced[-1])
+    return next(filter(None, (one.fault() for one in fenced)), "")
