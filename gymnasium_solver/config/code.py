@@ -75,23 +75,28 @@ def code_named(fields: Mapping[str, Any]) -> list[str]:
     blocks = list(_blocks([fields, [_nested(str(key), value) for key, value in fields.items()]]))
     names = {name for block in blocks for name in named_plugins(block)}
     told = fields.get("description")
-    texts = list(_texts(fields if not isinstance(told, str) else {**fields, "description": None}))
+    whole = _texts(fields if not isinstance(told, str) else {**fields, "description": None})
+    texts = {part for text in whole for part in _values_in(text)}
     found_in = (_WITH_COLON.fullmatch(text) for text in texts if not text.startswith(C_ENV))
     names |= {found[1] for found in found_in if found}
-    names |= {name for text in texts for name in _c_files_in(text)}
+    names |= {file for text in texts if (file := _c_file(text))}
     wrappers = [block.get(key) for block in blocks for key in ("env_wrappers", "wrappers")]
     names |= {found[1] for text in _texts(wrappers) if (found := _WITH_DOTS.fullmatch(text))}
     return sorted(names)
 
 
-def _c_files_in(text: str) -> Iterator[str]:
-    """The C files that a text names, without a variant: one, or some of the values of a search,
-    with commas. Several words are one only if they end as the engine wants it of a file."""
-    for part in dict.fromkeys((text, *(part.strip(" []'\"") for part in text.split(",")))):
-        file = part if Path(part).suffix == ".c" else split_target(part)[0]
-        is_name = Path(file).suffix == ".c" or len(part.split()) == 1
-        if is_name and is_c_file(file):
-            yield file
+def _values_in(text: str) -> Iterator[str]:
+    """A text, and if it lists the values of a search, each of them."""
+    yield text
+    yield from (part.strip(" []'\"") for part in text.split(","))
+
+
+def _c_file(text: str) -> str | None:
+    """The C file that a text names, without a variant. Several words are one only if they end as
+    the engine wants it of a file."""
+    file = text if Path(text).suffix == ".c" else split_target(text)[0]
+    is_name = Path(file).suffix == ".c" or len(text.split()) == 1
+    return file if is_name and is_c_file(file) else None
 
 
 def _nested(key: str, value: Any) -> Any:

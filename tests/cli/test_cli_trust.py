@@ -192,6 +192,8 @@ def test_what_counts_as_code() -> None:
     for several in ("c:a.c, c:b b.c", "[c:b b.c, Bandit-v0, 'c:a.c:ppo']", "c:a.c,c:b b.c"):
         assert {"c:a.c", "c:b b.c"} <= {*code_named({"params": {"tasks.0": several}})}
     assert code_named({"env_kwargs": {"description": "mod:Env"}}) == ["mod"]
+    for several in ("CartPole-v1, mod:A-v0", "['CartPole-v1', \"mod:A-v0\"]", "1,mod:A-v0"):
+        assert code_named({"params": {"tasks.0": several}}) == ["mod"]
     for plain in (
         {}, {"plugins": None, "env_id": "ALE/Pong-v5"}, {"plugins": 3, "env_id": []},
         {"description": "see https://a.b/c: it is good", "env_kwargs": {"xml_file": "ant.xml"}},
