@@ -74,8 +74,8 @@ def code_named(fields: Mapping[str, Any]) -> list[str]:
     raw: what has another type is left to the validation of the config."""
     blocks = list(_blocks([fields, [_nested(str(key), value) for key, value in fields.items()]]))
     names = {name for block in blocks for name in named_plugins(block)}
-    told = fields.get("description")
-    whole = _texts(fields if not isinstance(told, str) else {**fields, "description": None})
+    has_description = isinstance(fields.get("description"), str)
+    whole = _texts({**fields, "description": None} if has_description else fields)
     texts = {part for text in whole for part in _values_in(text)}
     found_in = (_WITH_COLON.fullmatch(text) for text in texts if not text.startswith(C_ENV))
     names |= {found[1] for found in found_in if found}
@@ -92,8 +92,8 @@ def _values_in(text: str) -> Iterator[str]:
 
 
 def _c_file(text: str) -> str | None:
-    """The C file that a text names, without a variant. Several words are one only if they end as
-    the engine wants it of a file."""
+    """The C file that a text names, without a variant. A text with spaces must end in .c, as the
+    engine requires of a file."""
     file = text if Path(text).suffix == ".c" else split_target(text)[0]
     is_name = Path(file).suffix == ".c" or len(text.split()) == 1
     return file if is_name and is_c_file(file) else None

@@ -37,7 +37,8 @@ def fuse(function: Function, inputs: Sequence[Tensor]) -> Function | None:
 
 
 def _agree(a: Tensor, b: Tensor) -> bool:
-    """But for one number of a thousand: with noise at a limit rounding draws another class."""
+    """Whether they are close, except for at most one number in a thousand: rounding can change
+    which class is sampled."""
     off = ~torch.isclose(a, b, rtol=1e-2, atol=1e-3)
     return int(off.sum()) <= off.numel() // 1000
 

@@ -606,8 +606,8 @@ def race_scores(runs: Mapping[Member, Run]) -> dict[Member, float | None]:
 
 
 def _is_of_env(task: Task) -> bool:
-    """Whether a training was ended by what would end one of the other preset too: an exception,
-    most often of the environment, or its NaN."""
+    """Whether the other preset would fail in the same way: after an exception, which most often
+    comes from the environment, or NaN from the environment."""
     run = get_run(Run(task.folder)) if is_run(task.folder) else None
     return run is not None and (run.stop_reason == "error" or run.stop_detail == OF_THE_ENV)
 

@@ -378,7 +378,7 @@ OUTSIDE = {
     "state": "byte {at} of a State of {size} bytes",
     "frame": "canvas->rgb[{at}], but a frame has {size} bytes",
 }
-"""What is said of a write beside an array that an environment is given."""
+"""The error for writing outside an array that an environment is given."""
 
 
 class Fenced:
@@ -392,12 +392,12 @@ class Fenced:
         self._before = self._all.copy()
 
     def fault(self) -> str:
-        """What was written beside the array; "" for nothing."""
+        """The error if bytes before or after the array have changed; "" if not."""
         changed = np.flatnonzero(self._all != self._before) - FENCE
-        beside = [*changed[changed >= self.array.nbytes][:1], *changed[changed < 0][-1:]]
-        if not beside:
+        outside = [*changed[changed >= self.array.nbytes][:1], *changed[changed < 0][-1:]]
+        if not outside:
             return ""
-        at = int(beside[0]) // self.array.itemsize
+        at = int(outside[0]) // self.array.itemsize
         place = OUTSIDE[self.name].format(at=at, size=self.array.size)
         return f"it writes {place}. Look for an index outside an array"
 
@@ -422,7 +422,7 @@ def _fault(library: ctypes.CDLL) -> str:
     this process, a copy of the real one."""
     try:
         program = _program(library, "")
-    except EnvError:  # told by this process's parent
+    except EnvError:  # the parent of this process reports it
         return ""
     facts, rng = program.facts, np.random.default_rng(0)
     copies = [FencedCopy(program, rng) for _ in range(TRIAL_ENVS)]
