@@ -34,6 +34,7 @@ from gymnasium_solver.config.types import (
     Names,
     NonNegativeInt,
     ObsKeys,
+    PositiveFloat,
     Seed,
     Wrappers,
 )
@@ -100,7 +101,7 @@ class BudgetFields(Fields):
     max_epochs: Annotated[Count | None, live()] = None
     """Budget in epochs. An epoch is n_steps in each environment and the updates that follow. Given
     without `max_env_steps`, it is the only limit."""
-    max_minutes: Annotated[Annotated[Float, Field(gt=0)] | None, live()] = None
+    max_minutes: Annotated[PositiveFloat | None, live()] = None
     """Budget in minutes of training, beside the others: whichever ends first ends the run. How far
     a run comes then depends on the machine; what it learns on the way does not."""
     max_episode_steps: Count | None = None
@@ -171,7 +172,7 @@ class EnvFields(Fields):
     reward_threshold: Annotated[Float | None, live()] = None
     """Mean return that counts as solved. Unset: the threshold the environment is registered
     with."""
-    env_timeout_s: Annotated[Float, Field(gt=0)] | None = 300.0
+    env_timeout_s: PositiveFloat | None = 300.0
     """Seconds that an environment in a process of its own (vectorization_mode async) may take for
     a step or a reset, before the run stops with an error. null: no limit."""
     env_boundary_steps: Count | Literal["auto"] = "auto"

@@ -19,14 +19,13 @@ from pydantic import (
     Field,
     InstanceOf,
     PlainSerializer,
-    WithJsonSchema,
     model_validator,
 )
 
 from gymnasium_solver.config.blocks import BudgetFields, EnvFields, Fields, IdentityFields
-from gymnasium_solver.config.nested import dump_block, read_block
+from gymnasium_solver.config.nested import dump_block, read_block, read_blocks
 from gymnasium_solver.config.schedule import Schedule
-from gymnasium_solver.config.types import Block, Count, Float, Name
+from gymnasium_solver.config.types import BLOCK, Block, Count, Float, Name, takes
 
 _TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]*")
 _LEVELS = 10
@@ -57,11 +56,7 @@ class Place(Fields):
     def text(self) -> str:
         """How it differs, in a few words."""
         kwargs = ",".join(f"{name}={value}" for name, value in self.env_kwargs.items())
-        limit = (
-            None
-            if self.max_episode_steps is None
-            else f"max_episode_steps={self.max_episode_steps}"
-        )
+        limit = self.max_episode_steps and f"max_episode_steps={self.max_episode_steps}"
         return " ".join(part for part in (self.env_id, kwargs, limit) if part)
 
 
@@ -160,15 +155,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _stages(value: Any) -> list[Stage]:
-    if not isinstance(value, list | tuple):
-        raise ValueError("expected a list of {env_kwargs: {...}, promote_at: SCORE}")
-    found = []
-    for place, item in enumerate(value):
-        try:
-            found.append(read_block(Stage, item))
-        except ValueError as error:
-            raise ValueError(f"stage {place + 1}: {error}") from None
-    return found
+    return read_blocks(Stage, value, "stage", "{env_kwargs: {...}, promote_at: SCORE}")
 
 
 # -- tasks ------------------------------------------------------------------------------------
@@ -183,18 +170,15 @@ class Task(Place):
 
 
 def _tasks(value: Any) -> list[Task]:
-    if not isinstance(value, list | tuple):
-        raise ValueError("expected a list of env ids, or of {env_id, env_kwargs, ...}")
+    expected = "env ids, or of {env_id, env_kwargs, ...}"
     found = []
-    for place, item in enumerate(value):
-        try:
-            task = read_block(Task, item, shorthand="env_id")
-            name = task.name or (task.text() or "own").replace("/", "-").replace(" ", ",")
-            name = name if task.name else re.sub(r"[^A-Za-z0-9_.=,+-]", "", name)
-            if not _TASK_NAME.fullmatch(name):
-                raise ValueError(f"the name {name!r} must have letters, digits and _.=,+- only")
-        except ValueError as error:
-            raise ValueError(f"task {place + 1}: {error}") from None
+    for place, task in enumerate(read_blocks(Task, value, "task", expected, shorthand="env_id")):
+        text = (task.text() or "own").replace("/", "-").replace(" ", ",")
+        name = task.name or re.sub(r"[^A-Za-z0-9_.=,+-]", "", text)
+        if not _TASK_NAME.fullmatch(name):
+            raise ValueError(
+                f"task {place + 1}: the name {name!r} must have letters, digits and _.=,+- only"
+            )
         found.append(task.model_copy(update={"name": name}))
     names = [task.name for task in found]
     if len(set(names)) < len(names):
@@ -204,10 +188,6 @@ def _tasks(value: Any) -> list[Task]:
     return found
 
 
-def _listed(kind: str, expected: str) -> WithJsonSchema:
-    return WithJsonSchema({"type": kind, "x-expected": expected})
-
-
 class CurriculumFields(EnvFields, BudgetFields, IdentityFields):
     title = "curriculum and tasks"
 
@@ -215,7 +195,7 @@ class CurriculumFields(EnvFields, BudgetFields, IdentityFields):
         InstanceOf[Curriculum] | None,
         BeforeValidator(lambda value: None if value is None else read_block(Curriculum, value)),
         PlainSerializer(dump_block),
-        _listed("object", "{stages: [{env_kwargs: {...}, promote_at: SCORE}]}"),
+        takes("{stages: [{env_kwargs: {...}, promote_at: SCORE}]}", BLOCK),
     ] = None
     """Train in easier environments first: stages with promotion by score, and arguments of the
     environment that change. Evaluations, the test and the verdict are always those of the
@@ -224,7 +204,7 @@ class CurriculumFields(EnvFields, BudgetFields, IdentityFields):
         list[InstanceOf[Task]],
         BeforeValidator(_tasks),
         PlainSerializer(lambda tasks: [dump_block(task) for task in tasks]),
-        _listed("array", "a list of env ids, or of {env_id, env_kwargs, ...}"),
+        takes("a list of env ids, or of {env_id, env_kwargs, ...}", {"type": "array"}),
     ] = []
     """Train in several environments at once: env ids, or {env_id, env_kwargs, max_episode_steps,
     reward_threshold, name}. The n_envs environments are shared out evenly. Solved means that every

@@ -17,12 +17,12 @@ from typing import Any
 
 from gymnasium_solver.config.env_ids import file_stem, split_target
 from gymnasium_solver.config.foreign import OLD_CONFIGS
-from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
     LearnerConfig,
     MinibatchFields,
     canonical,
+    layered,
 )
 from gymnasium_solver.config.yaml_file import parse_yaml, read_text, unfilled
 from gymnasium_solver.errors import ConfigError
@@ -185,7 +185,7 @@ def config_files(root: Path) -> Iterator[Path]:
     except OSError:  # not a folder that can be read
         return
     for path in paths:
-        # Names that begin with _ are not configs: _overlays.yaml (overlays.py).
+        # Names that begin with _ are not configs: _overlays.yaml (load.py).
         if path.suffix in SUFFIXES and not path.name.startswith("_") and is_file(path):
             yield path
 

@@ -22,8 +22,9 @@ joins several (`concat`, `add`), and may have layers. The last node is the input
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer
 
+from gymnasium_solver.config.types import BLOCK, NULL, takes
 from gymnasium_solver.suggest import did_you_mean
 
 ACTIVATION_NAMES = (
@@ -208,10 +209,10 @@ LayerList = Annotated[
     Any,
     BeforeValidator(_parse),
     PlainSerializer(lambda layers: list(layers) if isinstance(layers, tuple) else layers),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "array"}, {"type": "object"}, {"type": "null"}],
-            "x-expected": "a list of layers, such as [{linear: 64}, relu], or a graph of nodes",
-        }
+    takes(
+        "a list of layers, such as [{linear: 64}, relu], or a graph of nodes",
+        {"type": "array"},
+        BLOCK,
+        NULL,
     ),
 ]

@@ -32,6 +32,7 @@ from gymnasium_solver.config.types import (
     OptimizerKind,
     PartDims,
     PolicyKind,
+    PositiveFloat,
     layers,
 )
 
@@ -96,17 +97,17 @@ class NormalizeFields(Fields):
     """Normalise observations. rolling (or true): by running mean and standard deviation. static:
     by the bounds of the space. auto: rolling if random steps of the environment show large, small
     or uneven numbers, else false; decided at the start and recorded."""
-    clip_obs: Annotated[Float, Field(gt=0), live()] = 10.0
+    clip_obs: Annotated[PositiveFloat, live()] = 10.0
     """Clip normalised observations to +- this value. Raise it if rare large values matter."""
     normalize_reward: bool | Literal["auto", "size"] = "auto"
     """Divide rewards by the running standard deviation of the discounted return. Reported returns
     are never normalised. size: by the mean absolute reward, for rewards that are much the same at
     every step, whose returns hardly deviate. auto: true if random steps of the environment show
     large rewards or returns; decided at the start and recorded."""
-    max_return: Annotated[Float, Field(gt=0)] | None = None
+    max_return: PositiveFloat | None = None
     """Scale normalised rewards down further, so that no discounted return so far exceeds this
     (SimbaV2, FlashSAC: 5, the range of their critics). null: by the deviation alone."""
-    clip_reward: Annotated[Annotated[Float, Field(gt=0)] | None, live()] = 10.0
+    clip_reward: Annotated[PositiveFloat | None, live()] = 10.0
     """Clip normalised rewards to +- this value. null: no clipping."""
 
     @property
@@ -158,7 +159,7 @@ class NetworkFields(Fields):
     init: Literal["auto", "orthogonal", "kaiming", "xavier", "uniform"] = "auto"
     """Initial weights of the hidden layers. auto: orthogonal for policy gradients, uniform in
     +-1/sqrt(inputs) for value-based methods."""
-    init_gain: Annotated[Float, Field(gt=0)] = 1.0
+    init_gain: PositiveFloat = 1.0
     """Factor of the initial weights, if `init` is not auto."""
     zero_last: bool = False
     """Start with zeros in the output layers: values of 0 and a uniform policy."""
@@ -206,7 +207,7 @@ class LearningFields(Fields):
     optimizer_kwargs: Block = {}
     """Arguments of a class of torch.optim, such as {betas: [0.9, 0.99]}. adam_eps, adam_beta1,
     adam_beta2 and momentum do not apply to it."""
-    adam_eps: Annotated[Float, Field(gt=0), live(), searched("log:1e-8..1e-3")] = 1e-5
+    adam_eps: Annotated[PositiveFloat, live(), searched("log:1e-8..1e-3")] = 1e-5
     """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
     adam_beta1: Annotated[Float, Field(ge=0, lt=1), live()] = 0.9
     """Decay of Adam's mean of the gradients. Higher: smoother, slower to turn."""
@@ -216,11 +217,11 @@ class LearningFields(Fields):
     """Momentum of sgd."""
     weight_decay: Annotated[float, changing(ge=0), searched("log0:1e-6..1e-2")] = 0.0
     """Weight decay. Higher: smaller weights."""
-    max_grad_value: Annotated[Annotated[Float, Field(gt=0)] | None, live()] = None
+    max_grad_value: Annotated[PositiveFloat | None, live()] = None
     """Clip every entry of the gradient to +- this value, before its norm. null: no clipping."""
     max_grad_norm: Annotated[GradNorm, searched("log:0.1..10")] = 0.5
     """Clip the gradient norm to this value. null: no clipping."""
-    agc: Annotated[Float, Field(gt=0)] | None = None
+    agc: PositiveFloat | None = None
     """Adaptive gradient clipping: the gradient of each weight matrix is at most this times as long
     as the matrix. 0.3 in DreamerV3. null: no clipping."""
     bf16: bool = False
@@ -367,7 +368,7 @@ class ActorCriticFields(ValueHeadFields, SdeFields, RecurrentFields):
     the bounds), multivariate (correlated), lognormal (above the lower bound), gumbel (a longer tail
     upwards). Discrete: categorical, gumbel (relaxed one-hot), argmax (always the likeliest). auto:
     gaussian, categorical, or one per choice or bit."""
-    gumbel_temperature: Annotated[Float, Field(gt=0)] = 1.0
+    gumbel_temperature: PositiveFloat = 1.0
     """Temperature of gumbel: lower is closer to one-hot."""
     log_std_init: Annotated[Float, searched("-3..0.5")] = 0.0
     """Initial log standard deviation of continuous actions. Higher: more exploration."""
@@ -411,11 +412,6 @@ class CriticFields(ValueHeadFields, NetworkFields):
     share_encoder: bool = False
     """The actor uses the learnt encoder of the critics (convolutions, embeddings, input_dims),
     which only the critics' loss trains, as in DrQ. Faster for images."""
-
-    @property
-    def has_unit_norm(self) -> bool:
-        auto = self.block in ("simbav2", "flash")
-        return auto if self.unit_norm == "auto" else self.unit_norm
 
     @property
     def widest_layer(self) -> int:

@@ -5,8 +5,7 @@ in one line that names the key.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -14,7 +13,6 @@ from pydantic import (
     InstanceOf,
     PlainSerializer,
     ValidationError,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -23,8 +21,19 @@ from gymnasium_solver.config.blocks import Fields
 from gymnasium_solver.config.explain import explain
 from gymnasium_solver.config.marks import live
 from gymnasium_solver.config.schedule import PLATEAU, NonNegativeSchedule, Schedule
-from gymnasium_solver.config.types import Block, Count, Float, HiddenDims, NonNegativeInt, whole
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.config.types import (
+    BLOCK,
+    COUNT,
+    NULL,
+    Block,
+    Count,
+    Float,
+    HiddenDims,
+    NonNegativeInt,
+    PositiveFloat,
+    takes,
+    whole,
+)
 
 B = TypeVar("B", bound=Fields)
 
@@ -44,6 +53,21 @@ def read_block(cls: type[B], value: Any, shorthand: str | None = None) -> B:
     except ValidationError as error:
         lines = explain(cls, error, dict(value)).splitlines()
         raise ValueError("; ".join(lines)) from None
+
+
+def read_blocks(
+    cls: type[B], value: Any, what: str, expected: str, shorthand: str | None = None
+) -> list[B]:
+    """The blocks of a list; an error names the entry, as `what` and its number."""
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list of {expected}")
+    blocks = []
+    for place, item in enumerate(value):
+        try:
+            blocks.append(read_block(cls, item, shorthand))
+        except ValueError as error:
+            raise ValueError(f"{what} {place + 1}: {error}") from None
+    return blocks
 
 
 def dump_block(block: Fields | None) -> dict[str, Any] | None:
@@ -68,7 +92,7 @@ class Collectors(Fields):
     """Updates that the weights of a collector may be behind the learner's. 0: collectors and
     learner take turns; the run is deterministic and resumes exactly. 1 or more: they work at the
     same time, and a run depends on how fast each of them is."""
-    cpus: Annotated[Float, Field(gt=0)] = 1.0
+    cpus: PositiveFloat = 1.0
     """CPUs that the cluster reserves for each."""
 
 
@@ -86,31 +110,17 @@ def _collectors(value: Any) -> Collectors | None:
     return read_block(Collectors, value)
 
 
-def _dump(block: Collectors | None) -> dict[str, Any] | None:
-    return None if block is None else {"n": block.n, **(dump_block(block) or {})}
-
-
-CollectorsField = Annotated[
-    InstanceOf[Collectors] | None,
-    BeforeValidator(_collectors),
-    PlainSerializer(_dump),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "object"},
-                {"type": "null"},
-            ],
-            "x-expected": "a number of actors, or a block {n: 4, max_staleness: 1}",
-        }
-    ),
-]
-
-
 class CollectorFields(Fields):
     title = "collectors"
 
-    collectors: CollectorsField = None
+    collectors: Annotated[
+        InstanceOf[Collectors] | None,
+        BeforeValidator(_collectors),
+        PlainSerializer(
+            lambda block: block and {"n": block.n} | block.model_dump(exclude_defaults=True)
+        ),
+        takes("a number of actors, or a block {n: 4, max_staleness: 1}", COUNT, BLOCK, NULL),
+    ] = None
     """Let several actors on a Ray cluster act in the environments for one learner: a number, or a
     block {n, max_staleness, cpus}. null: the learner's process acts itself."""
 
@@ -122,17 +132,12 @@ class CollectorFields(Fields):
 # her: {strategy: final, k: 8}
 
 
-Strategy = Literal["future", "final", "episode"]
-STRATEGIES: tuple[str, ...] = get_args(Strategy)
-
-
-@dataclass(frozen=True, repr=False)
-class Her:
+class Her(Fields):
     """Which goals take the place of desired ones, and how often."""
 
-    strategy: Strategy = "future"
+    strategy: Literal["future", "final", "episode"] = "future"
     """future: an achieved goal from later in the episode. final: its last. episode: any of it."""
-    k: int = 4
+    k: Count = 4
     """Replaced goals for each one that is kept: a share of k / (k + 1)."""
 
     @property
@@ -140,51 +145,28 @@ class Her:
         """Share of the sampled transitions that get another goal."""
         return self.k / (self.k + 1)
 
-    def __repr__(self) -> str:
-        return f"{{strategy: {self.strategy}, k: {self.k}}}"
-
 
 def _her(value: Any) -> Her | None:
     if value is None or value is False:
         return None
-    if value is True:
-        return Her()
-    if isinstance(value, Her):
-        return value
-    if not isinstance(value, Mapping):
+    if not isinstance(value, bool | Her | Mapping):
         raise ValueError("expected true, false or {strategy: future, k: 4}")
-    for key in value:
-        if key not in ("strategy", "k"):
-            raise ValueError(f"unknown key {key!r}, expected strategy and k")
-    strategy, k = value.get("strategy", "future"), whole(value.get("k", 4))
-    if strategy not in STRATEGIES:
-        hint = did_you_mean(str(strategy), STRATEGIES)
-        raise ValueError(f"strategy must be one of {', '.join(STRATEGIES)}. {hint}".strip())
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-        raise ValueError(f"k must be a whole number >= 1, got {k!r}")
-    return Her(strategy, k)
+    return read_block(Her, {} if value is True else value)
 
 
 HerField = Annotated[
     InstanceOf[Her] | None,
     BeforeValidator(_her),
-    PlainSerializer(lambda her: None if her is None else asdict(her)),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "boolean"},
-                {"type": "null"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "strategy": {"enum": list(STRATEGIES)},
-                        "k": {"type": "integer", "minimum": 1},
-                    },
-                    "additionalProperties": False,
-                },
-            ],
-            "x-expected": "true, false or {strategy: future, final or episode, k: a whole number}",
-        }
+    PlainSerializer(lambda her: her and her.model_dump()),
+    takes(
+        "true, false or {strategy: future, final or episode, k: a whole number}",
+        {"type": "boolean"},
+        NULL,
+        BLOCK
+        | {
+            "properties": {"strategy": {"enum": ["future", "final", "episode"]}, "k": COUNT},
+            "additionalProperties": False,
+        },
     ),
 ]
 
@@ -208,7 +190,7 @@ class Intrinsic(Fields):
     normalize: bool | Literal["auto"] = "auto"
     """Divide by the running standard deviation of the intrinsic return. auto: for rnd only; the
     others are within [0, 1] and fade by themselves."""
-    clip: Annotated[Float, Field(gt=0)] | None = 5.0
+    clip: PositiveFloat | None = 5.0
     """Clip the intrinsic reward to this value, before `coef`. null: no clipping."""
     gamma: Annotated[Float, Field(ge=0, le=1)] = 0.99
     """Discount of the intrinsic return, for `normalize`."""
@@ -220,7 +202,7 @@ class Intrinsic(Fields):
     before it, 0), so that only the way into the unknown pays (NovelD: 0.5, with first_visit). null:
     the novelty itself."""
     # --- rnd
-    lr: Annotated[Float, Field(gt=0)] = 1e-4
+    lr: PositiveFloat = 1e-4
     """rnd: learning rate of the predictor. Higher: novelty fades faster."""
     hidden_dims: HiddenDims = (128, 128)
     """rnd: hidden layers of both networks, after the convolutions of an image."""
@@ -260,29 +242,23 @@ def _intrinsic(value: Any) -> Intrinsic | None:
     return read_block(Intrinsic, value, shorthand="kind")
 
 
-IntrinsicField = Annotated[
-    InstanceOf[Intrinsic] | None,
-    BeforeValidator(_intrinsic),
-    PlainSerializer(dump_block),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["rnd", "count", "episodic", "episodic_count"]},
-                {"type": "object"},
-                {"type": "null"},
-            ],
-            "x-expected": "rnd, count, episodic, episodic_count, or a block {kind: rnd, ...}",
-        }
-    ),
-]
-
-
 class IntrinsicFields(Fields):
     """For algorithms that can add an intrinsic reward."""
 
     title = "intrinsic reward"
 
-    intrinsic: Annotated[IntrinsicField, live()] = None
+    intrinsic: Annotated[
+        InstanceOf[Intrinsic] | None,
+        BeforeValidator(_intrinsic),
+        PlainSerializer(dump_block),
+        takes(
+            "rnd, count, episodic, episodic_count, or a block {kind: rnd, ...}",
+            {"enum": ["rnd", "count", "episodic", "episodic_count"]},
+            BLOCK,
+            NULL,
+        ),
+        live(),
+    ] = None
     """Reward for what is new, added to the environment's reward for learning; scores stay those of
     the environment. rnd, count, episodic, episodic_count, or a block with more settings. null:
     none."""
@@ -428,33 +404,32 @@ def plateau_rule(name: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, An
     return given["start"], rule | ({"metric": o["metric"]} if "metric" in o else {})
 
 
-def _intervention(value: Any) -> list[Intervention]:
+def _interventions(value: Any) -> list[Intervention]:
     if isinstance(value, Mapping):
         value = [_as_rule(value) if "actions" in value else value]
-    if not isinstance(value, list | tuple):
-        raise ValueError("expected a list of {patience: N, change: {field: ...}}")
-    rules = []
-    for place, item in enumerate(value):
-        try:
-            rule = read_block(Intervention, item)
-        except ValueError as error:
-            raise ValueError(f"entry {place + 1}: {error}") from None
-        rules.append(rule if rule.name else rule.model_copy(update={"name": str(place + 1)}))
+    rules = [
+        rule if rule.name else rule.model_copy(update={"name": str(place + 1)})
+        for place, rule in enumerate(
+            read_blocks(Intervention, value, "entry", "{patience: N, change: {field: ...}}")
+        )
+    ]
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
         raise ValueError(f"two entries have the same name: {', '.join(names)}")
     return rules
 
 
-Interventions = Annotated[
-    list[InstanceOf[Intervention]],
-    BeforeValidator(_intervention),
-    PlainSerializer(lambda rules: [rule.model_dump(exclude_defaults=True) for rule in rules]),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": {"type": "object"},
-            "x-expected": "a list of {patience: N, change: {field: value or {multiply: X}}}",
-        }
-    ),
-]
+class InterventionFields(Fields):
+    title = "interventions"
+
+    interventions: Annotated[
+        list[InstanceOf[Intervention]],
+        BeforeValidator(_interventions),
+        PlainSerializer(lambda rules: [dump_block(rule) for rule in rules]),
+        takes(
+            "a list of {patience: N, change: {field: value or {multiply: X}}}",
+            {"type": "array", "items": BLOCK},
+        ),
+    ] = []
+    """Changes to make when a metric stalls, each {metric, patience, change: {field: value or
+    {multiply: X}}, cooldown, max_times, revert_on_worse, ...}. Recorded as events."""

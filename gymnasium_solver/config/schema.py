@@ -24,7 +24,6 @@ from gymnasium_solver.config.blocks import (
     CheckpointFields,
     EnvFields,
     EvalFields,
-    Fields,
     IdentityFields,
     LoggingFields,
     SeedFields,
@@ -33,7 +32,6 @@ from gymnasium_solver.config.blocks import (
 )
 from gymnasium_solver.config.curriculum import CurriculumFields
 from gymnasium_solver.config.explain import explain
-from gymnasium_solver.config.layers import layered
 from gymnasium_solver.config.learner_blocks import (
     ActorCriticFields,
     CriticFields,
@@ -49,7 +47,7 @@ from gymnasium_solver.config.learner_blocks import (
 )
 from gymnasium_solver.config.nested import (
     CollectorFields,
-    Interventions,
+    InterventionFields,
     IntrinsicFields,
     plateau_rule,
 )
@@ -89,6 +87,7 @@ __all__ = [
     "ValueHeadFields",
     "canonical",
     "cpu_count",
+    "layered",
 ]
 
 # Other spellings of our own fields: read, never written.
@@ -101,12 +100,8 @@ ALIASES = {
 }
 
 
-class InterventionFields(Fields):
-    title = "interventions"
-
-    interventions: Interventions = []
-    """Changes to make when a metric stalls, each {metric, patience, change: {field: value or
-    {multiply: X}}, cooldown, max_times, revert_on_worse, ...}. Recorded as events."""
+# Fields of which a config has at most one: setting one in an upper layer removes the others.
+_EXCLUSIVE = (("eval_freq_epochs", "eval_freq_steps"),)
 
 
 class Config(
@@ -240,3 +235,11 @@ def canonical(data: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(f"{spelt[name]} and {key} are the same setting: give one of them")
         named[name], spelt[name] = value, key
     return named
+
+
+def layered(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """One set of config lines over another: a variant over its file's base, overrides over both.
+    `above` wins. Both use our field names."""
+    groups = [group for group in _EXCLUSIVE if any(above.get(name) is not None for name in group)]
+    replaced = {name for group in groups for name in group}
+    return {name: value for name, value in below.items() if name not in replaced} | dict(above)

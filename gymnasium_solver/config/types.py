@@ -179,21 +179,29 @@ def _wrappers(value: Any) -> Any:
     return plain(value, "env_wrappers")
 
 
+# What fields take, for the JSON schema.
+COUNT: dict[str, Any] = {"type": "integer", "minimum": 1}
+TEXT: dict[str, Any] = {"type": "string"}
+BLOCK: dict[str, Any] = {"type": "object"}
+NULL: dict[str, Any] = {"type": "null"}
+NAMES: dict[str, Any] = {"type": "array", "items": TEXT}
+COUNTS: dict[str, Any] = {"type": "array", "items": COUNT}
+
+
+def takes(expected: str, *forms: Mapping[str, Any]) -> WithJsonSchema:
+    """What a field takes: in words, for errors and help, and as forms of the JSON schema."""
+    schema = dict(forms[0]) if len(forms) == 1 else {"anyOf": list(forms)}
+    return WithJsonSchema(schema | {"x-expected": expected})
+
+
 Name = Annotated[str, AfterValidator(_printable)]
 Int = Annotated[int, BeforeValidator(whole)]
 Float = Annotated[float, Field(allow_inf_nan=False)]
+PositiveFloat = Annotated[Float, Field(gt=0)]
 ActionDist = Literal[
-    "auto",
-    "categorical",
-    "gumbel",
-    "argmax",
-    "lognormal",
-    "gaussian",
-    "gaussian_state",
-    "squashed",
-    "beta",
-    "multivariate",
-]
+    "auto", "categorical", "gumbel", "argmax", "lognormal", "gaussian", "gaussian_state",
+    "squashed", "beta", "multivariate",
+]  # fmt: skip
 Count = Annotated[int, Field(ge=1), BeforeValidator(whole)]
 NonNegativeInt = Annotated[int, Field(ge=0), BeforeValidator(whole)]
 Seed = Annotated[int, Field(ge=0, lt=2**31), BeforeValidator(whole)]
@@ -202,92 +210,52 @@ BatchSize = Annotated[
     int,
     Field(ge=1),
     BeforeValidator(_resolve_batch_size),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1},
-                {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
-            ],
-            "x-expected": "a whole number >= 1, or a fraction of the rollout in (0, 1]",
-        }
+    takes(
+        "a whole number >= 1, or a fraction of the rollout in (0, 1]",
+        COUNT,
+        {"type": "number", "exclusiveMinimum": 0, "maximum": 1},
     ),
 ]
 EnvCount = Annotated[
     int,
     Field(ge=1),
     BeforeValidator(lambda value: cpu_count() if value == "auto" else whole(value)),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}]}),
+    WithJsonSchema({"anyOf": [COUNT, {"const": "auto"}]}),
 ]
 EpochsOrFraction = Annotated[
     int | float,
     Field(ge=0),
     BeforeValidator(_fraction_or_count),
-    WithJsonSchema(
-        {
-            "type": "number",
-            "minimum": 0,
-            "x-expected": "a whole number >= 0, or a fraction between 0 and 1",
-        }
-    ),
+    takes("a whole number >= 0, or a fraction between 0 and 1", {"type": "number", "minimum": 0}),
 ]
 Wrappers = Annotated[
     list[dict[str, Any]],
     BeforeValidator(_wrappers),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": ["object", "string"]}},
-                {"type": "object"},
-                {"type": "string"},
-            ],
-            "x-expected": "a list of {id: WrapperName, option: ...}",
-        }
+    takes(
+        "a list of {id: WrapperName, option: ...}",
+        {"type": "array", "items": {"type": ["object", "string"]}},
+        BLOCK,
+        TEXT,
     ),
 ]
 ObsKeys = Annotated[
     list[str] | dict[Literal["drop"], list[str]],
     BeforeValidator(_obs_keys),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": "string"}},
-                {"type": "string"},
-                {
-                    "type": "object",
-                    "properties": {"drop": {"type": "array", "items": {"type": "string"}}},
-                    "additionalProperties": False,
-                },
-            ],
-            "x-expected": "a list of names, or {drop: [names]}",
-        }
+    takes(
+        "a list of names, or {drop: [names]}",
+        NAMES,
+        TEXT,
+        BLOCK | {"properties": {"drop": NAMES}, "additionalProperties": False},
     ),
 ]
-Names = Annotated[
-    list[str],
-    BeforeValidator(_one_or_more),
-    WithJsonSchema(
-        {
-            "anyOf": [{"type": "array", "items": {"type": "string"}}, {"type": "string"}],
-            "x-expected": "a list of names",
-        }
-    ),
-]
+Names = Annotated[list[str], BeforeValidator(_one_or_more), takes("a list of names", NAMES, TEXT)]
 FrameSize = Annotated[
     tuple[Count, Count] | bool,
     BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {
-                    "type": "array",
-                    "items": {"type": "integer", "minimum": 1},
-                    "minItems": 2,
-                    "maxItems": 2,
-                },
-                {"type": "boolean"},
-            ],
-            "x-expected": "[height, width], true or false",
-        }
+    takes(
+        "[height, width], true or false",
+        COUNTS | {"minItems": 2, "maxItems": 2},
+        {"type": "boolean"},
     ),
 ]
 ObsNormalization = Annotated[
@@ -298,32 +266,22 @@ ObsNormalization = Annotated[
 PolicyKind = Annotated[
     str,
     AfterValidator(_known_network),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": ["auto", "mlp", "cnn", "mlp_actorcritic", "cnn_actorcritic"]},
-                {"type": "string"},
-            ],
-            "x-expected": "auto, mlp, cnn, or a network registered by a plugin",
-        }
+    takes(
+        "auto, mlp, cnn, or a network registered by a plugin",
+        {"enum": ["auto", "mlp", "cnn", *_LONG_NETWORKS]},
+        TEXT,
     ),
 ]
 HeadKind = Annotated[
-    str,
-    AfterValidator(_known_head),
-    WithJsonSchema({"type": "string", "x-expected": "linear, or a head registered by a plugin"}),
+    str, AfterValidator(_known_head), takes("linear, or a head registered by a plugin", TEXT)
 ]
 OptimizerKind = Annotated[
     str,
     AfterValidator(_known_optimizer),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"enum": list(OPTIMIZERS)},
-                {"type": "string", "pattern": f"^{_TORCH_CLASS.pattern}$"},
-            ],
-            "x-expected": f"{', '.join(OPTIMIZERS)}, or a class of torch.optim such as NAdam",
-        }
+    takes(
+        f"{', '.join(OPTIMIZERS)}, or a class of torch.optim such as NAdam",
+        {"enum": list(OPTIMIZERS)},
+        TEXT | {"pattern": f"^{_TORCH_CLASS.pattern}$"},
     ),
 ]
 Exploration = Literal["epsilon_greedy", "boltzmann", "greedy", "noisy"]
@@ -334,39 +292,19 @@ PartDims = Annotated[
     dict[str, tuple[Count, ...]],
     BeforeValidator(_part_dims),
     PlainSerializer(_written_part_dims),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "object"},
-                {"type": "array", "items": {"type": "integer", "minimum": 1}},
-                {"type": "integer", "minimum": 1},
-            ],
-            "x-expected": "{part: [widths]}, or [widths] for every part",
-        }
-    ),
+    takes("{part: [widths]}, or [widths] for every part", BLOCK, COUNTS, COUNT),
 ]
 HiddenDims = Annotated[
     tuple[Count, ...],
     BeforeValidator(layers),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "array", "items": {"type": "integer", "minimum": 1}},
-                {"type": "integer", "minimum": 1},
-            ],
-            "x-expected": "a list of whole numbers >= 1",
-        }
-    ),
+    takes("a list of whole numbers >= 1", COUNTS, COUNT),
 ]
 Device = Annotated[
     str,
     Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$"),
     BeforeValidator(lambda value: "cuda" if value == "gpu" else value),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "pattern": r"^(auto|cpu|gpu|mps|cuda(:[0-9]+)?)$",
-            "x-expected": "auto, cpu, cuda, cuda:N or mps",
-        }
+    takes(
+        "auto, cpu, cuda, cuda:N or mps",
+        TEXT | {"pattern": r"^(auto|cpu|gpu|mps|cuda(:[0-9]+)?)$"},
     ),
 ]

@@ -1,6 +1,6 @@
 """Hindsight experience replay (Andrychowicz et al. 2017): sampled transitions with other goals.
 
-    hindsight = Hindsight(Her("future", k=4), goals)
+    hindsight = Hindsight(Her(strategy="future", k=4), goals)
     new = hindsight.draw(replay, index, rng)              # which of a batch, and their goals
     batch = replay.transitions(index, n_step, gamma, new_goals=new)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import gymnasium
 
-from gymnasium_solver.config.overlays import overlay_changes
+from gymnasium_solver.config.load import overlay_changes
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.envs.make import FRAME_OPTIONS
 from gymnasium_solver.envs.probe import NO_LIMIT, ONLY_ACTIONS, SHARE, Probe, probe

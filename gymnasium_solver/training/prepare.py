@@ -33,11 +33,16 @@ from gymnasium_solver.config.find import (
     own_file,
     read_config_file,
 )
-from gymnasium_solver.config.layers import layered
-from gymnasium_solver.config.load import apply_overrides, choose_variant, config_dict
-from gymnasium_solver.config.overlays import expanded, is_pattern, overlay_changes
+from gymnasium_solver.config.load import (
+    apply_overrides,
+    choose_variant,
+    config_dict,
+    expanded,
+    is_pattern,
+    overlay_changes,
+)
 from gymnasium_solver.config.schedule import AUTO
-from gymnasium_solver.config.schema import Config, LearnerConfig, canonical
+from gymnasium_solver.config.schema import Config, LearnerConfig, canonical, layered
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
 from gymnasium_solver.envs.spec import EnvSpec, eval_envs
 from gymnasium_solver.envs.suites.game_options import fill_defaults, modern, modernised
@@ -71,7 +76,7 @@ def load_config(
 ) -> Config:
     """Read, fill, override and validate a config.
 
-    `overlays`: names of sets of fields to lay over it (config/overlays.py). `chooses`: for an
+    `overlays`: names of sets of fields to lay over it (config/load.py). `chooses`: for an
     environment without a config, named without an algorithm, measure it by random actions and
     choose (training/choose.py), where a training follows. Otherwise it is PPO's config.
 

@@ -16,13 +16,13 @@ BASE = {"env_id": "Probe/BitFlip-v0", "algo_id": "dqn"}
 @pytest.mark.parametrize(
     ("written", "expected"),
     [
-        ("true", Her("future", 4)),
+        ("true", Her(strategy="future", k=4)),
         ("false", None),
         ("null", None),
-        ("{}", Her("future", 4)),
-        ("{k: 8}", Her("future", 8)),
-        ("{strategy: final, k: 1e1}", Her("final", 10)),
-        ("{strategy: episode}", Her("episode", 4)),
+        ("{}", Her(strategy="future", k=4)),
+        ("{k: 8}", Her(strategy="future", k=8)),
+        ("{strategy: final, k: 1e1}", Her(strategy="final", k=10)),
+        ("{strategy: episode}", Her(strategy="episode", k=4)),
     ],
 )
 def test_her_is_read_and_written_back(written: str, expected: Her | None) -> None:
@@ -35,13 +35,10 @@ def test_her_is_read_and_written_back(written: str, expected: Her | None) -> Non
     ("given", "message"),
     [
         ("future", "expected true, false or"),
-        (
-            {"strategy": "futur"},
-            "strategy must be one of future, final, episode. Did you mean future",
-        ),
-        ({"k": 0}, "k must be a whole number >= 1, got 0"),
-        ({"k": True}, "k must be a whole number"),
-        ({"n": 4}, "unknown key 'n', expected strategy and k"),
+        ({"strategy": "futur"}, "strategy: got 'futur', expected one of 'future', 'final', 'ep"),
+        ({"k": 0}, "k: got 0, expected a whole number >= 1"),
+        ({"k": True}, "k: got true, expected a whole number"),
+        ({"n": 4}, "n: unknown field"),
     ],
 )
 def test_what_her_cannot_be_is_refused(given: Any, message: str) -> None:
@@ -51,12 +48,11 @@ def test_what_her_cannot_be_is_refused(given: Any, message: str) -> None:
 
 def test_a_share_of_k_in_k_plus_one_is_replaced() -> None:
     assert Her(k=4).share == 0.8
-    assert repr(Her()) == "{strategy: future, k: 4}"
 
 
 def test_a_dotted_override_sets_one_part() -> None:
     config = load_config("Probe/BitFlip-v0:dqn", overrides={"her.k": 2})
-    assert config.her == Her("future", 2)  # type: ignore[attr-defined]
+    assert config.her == Her(strategy="future", k=2)  # type: ignore[attr-defined]
 
 
 def test_her_needs_a_replay() -> None:

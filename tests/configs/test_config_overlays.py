@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gymnasium_solver.config.overlays import find_overlays
+from gymnasium_solver.config.load import find_overlays
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.prepare import build_config, load_config
 

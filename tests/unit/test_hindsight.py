@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from gymnasium_solver.config.nested import STRATEGIES, Her
+from gymnasium_solver.config.nested import Her
 from gymnasium_solver.data.hindsight import Hindsight, with_achieved_goals
 from gymnasium_solver.data.memory import Memory, Sample
 from gymnasium_solver.data.replay import Replay
@@ -102,14 +102,14 @@ def check_sample(sample: Sample, stream: Stream, strategy: str) -> list[tuple[in
 
 
 @pytest.mark.sample(6)
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", ["future", "final", "episode"])
 @pytest.mark.parametrize("n_envs", [1, 3])
 @pytest.mark.parametrize("capacity", [30, 10_000])
 def test_every_goal_was_achieved_in_the_same_episode(
     strategy: Any, n_envs: int, capacity: int
 ) -> None:
     stream = GoalStream(n_envs, seed=2)
-    memory = memory_for(stream, capacity, Her(strategy))
+    memory = memory_for(stream, capacity, Her(strategy=strategy))
     for i in range(40):
         fill(memory, stream, 9, seed=i)
         for sample in memory.batches(2):
@@ -118,7 +118,7 @@ def test_every_goal_was_achieved_in_the_same_episode(
 
 def test_the_share_of_new_goals_and_their_offsets_are_even() -> None:
     stream = GoalStream(1, seed=0, max_length=5)
-    memory = memory_for(stream, 10_000, Her("future", k=4), batch_size=5000)
+    memory = memory_for(stream, 10_000, Her(strategy="future", k=4), batch_size=5000)
     memory.add(stream.goal_rollout(2000))
     (sample,) = memory.batches(1)
     found = check_sample(sample, stream, "future")
@@ -131,7 +131,7 @@ def test_the_share_of_new_goals_and_their_offsets_are_even() -> None:
 
 def test_any_goal_of_the_episode_is_drawn() -> None:
     stream = GoalStream(1, seed=0, max_length=5)
-    memory = memory_for(stream, 10_000, Her("episode", k=1), batch_size=5000)
+    memory = memory_for(stream, 10_000, Her(strategy="episode", k=1), batch_size=5000)
     memory.add(stream.goal_rollout(2000))
     (sample,) = memory.batches(1)
     found = check_sample(sample, stream, "episode")
@@ -143,7 +143,7 @@ def test_any_goal_of_the_episode_is_drawn() -> None:
 @pytest.mark.parametrize("n_step", [2, 3])
 def test_an_n_step_return_ends_where_the_new_goal_is_reached(n_step: int) -> None:
     stream = GoalStream(2, seed=3)
-    memory = memory_for(stream, 60, Her("future"), n_step=n_step)
+    memory = memory_for(stream, 60, Her(strategy="future"), n_step=n_step)
     n_new = 0
     for i in range(20):
         fill(memory, stream, 3, seed=i)
@@ -169,7 +169,7 @@ def test_scaling_and_clipping_come_after_the_new_reward() -> None:
     samples = []
     for more in ({}, {"reward_scale": 0.5, "reward_clip": 1.0}):
         stream = GoalStream(1, seed=0)
-        memory = memory_for(stream, 1000, Her("final", k=1000))
+        memory = memory_for(stream, 1000, Her(strategy="final", k=1000))
         memory.add(stream.goal_rollout(200))
         samples.append(next(memory.batches(1, **more)))
     raw, scaled = samples
@@ -180,7 +180,7 @@ def test_scaling_and_clipping_come_after_the_new_reward() -> None:
 def test_what_does_not_depend_on_the_goal_stays() -> None:
     """A cost in the reward that compute_reward does not know is kept, if it is rare."""
     stream = GoalStream(1, seed=0)
-    memory = memory_for(stream, 1000, Her("final", k=1000), batch_size=500)
+    memory = memory_for(stream, 1000, Her(strategy="final", k=1000), batch_size=500)
     memory.add(stream.goal_rollout(150))
     memory.add(stream.goal_rollout(20, extra=-7))
     memory.add(stream.goal_rollout(150))
@@ -194,7 +194,7 @@ def test_what_does_not_depend_on_the_goal_stays() -> None:
 def test_without_compute_terminated_the_ends_stay() -> None:
     stream = GoalStream(1, seed=5)
     memory = memory_for(
-        stream, 1000, Her("future", k=1000), goals=GoalFunctions(reward), batch_size=400
+        stream, 1000, Her(strategy="future", k=1000), goals=GoalFunctions(reward), batch_size=400
     )
     memory.add(stream.goal_rollout(300))
     (sample,) = memory.batches(1)
