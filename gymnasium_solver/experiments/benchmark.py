@@ -9,6 +9,7 @@ from run folders only, and ablations.
       - config: Acrobot-v1:ppo
         set: {max_env_steps: 100_000}
         reference: {score: -81.3, source: "SLM-Lab 5.3"}
+      - {config: "Hopper-v5:sac", overlay: xqc}
       - suite: toy_text                       # its configs that are not listed
 
 A benchmark is an experiment (`<runs>/experiments/benchmark-<name>/`): running it again does what is
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
 
 KEYS = ("name", "description", "seeds", "set", "entries")
-ENTRY_KEYS = ("config", "suite", "set", "threshold", "reference", "label")
+ENTRY_KEYS = ("config", "suite", "overlay", "set", "threshold", "reference", "label")
 REFERENCE = ("score", "source")
 CURVE_POINTS = 100  # of a seed
 SETTINGS = ("max_env_steps", "n_envs", "n_steps", "batch_size", "policy_lr", "hidden_dims")
@@ -66,6 +67,7 @@ class Entry:
     threshold: float | None = None
     reference: float | None = None
     source: str = ""
+    overlays: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,12 @@ def take_up(
     if not exists and not is_new_allowed:
         raise ConfigError(f"{declared.name} has not been run in {root}; leave out --table")
     configs = [
-        (entry.label, load_config(entry.config, overrides=entry.changes, trust=trust))
+        (
+            entry.label,
+            load_config(
+                entry.config, overrides=entry.changes, overlays=entry.overlays, trust=trust
+            ),
+        )
         for entry in declared.entries
     ]
     if not exists:
@@ -170,14 +177,17 @@ def _changes(block: Mapping[str, Any]) -> dict[str, Any]:
 
 def _entries(given: Any, shared: Mapping[str, Any]) -> list[Entry]:
     row = _mapping(given, ENTRY_KEYS)
-    changes = {**shared, **_changes(row)}
+    changes, overlays = {**shared, **_changes(row)}, _overlays(row)
     if "suite" in row:
         found = [entry for entry in find_configs() if entry.suite == row["suite"]]
         if not found:
             known = sorted({entry.suite for entry in find_configs()})
             hint = did_you_mean(str(row["suite"]), known) or f"Suites: {', '.join(known)}."
             raise ValueError(f"suite: there is no suite {row['suite']!r}. {hint}")
-        return [Entry(entry.name, entry.name, dict(changes)) for entry in found]
+        return [
+            Entry(" ".join((entry.name, *overlays)), entry.name, dict(changes), overlays=overlays)
+            for entry in found
+        ]
     name, reference, threshold = row.get("config"), row.get("reference"), row.get("threshold")
     if not isinstance(name, str):
         raise ValueError(f"an entry needs `config: NAME` or `suite: NAME`, got {row!r}")
@@ -189,7 +199,16 @@ def _entries(given: Any, shared: Mapping[str, Any]) -> list[Entry]:
     if threshold is not None and finite(threshold) is None:
         raise ValueError(f"{name}: threshold: expected a number")
     source = str((reference or {}).get("source") or "")
-    return [Entry(str(row.get("label") or name), name, changes, threshold, score, source)]
+    label = str(row.get("label") or " ".join((name, *overlays)))
+    return [Entry(label, name, changes, threshold, score, source, overlays)]
+
+
+def _overlays(row: Mapping[str, Any]) -> tuple[str, ...]:
+    given = row.get("overlay") or []
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"overlay: expected a name or a list of names, not {given!r}")
+    return tuple(names)
 
 
 def read_ablations(path: Path) -> dict[str, dict[str, Any]]:
@@ -296,7 +315,8 @@ def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str)
     git = [m.meta.get("git") or {} for m in members]
     commits = [f"{str(g.get('commit'))[:7]}{'+' * bool(g.get('dirty'))}" for g in git if g]
     changes = entry.changes.items()
-    flags = "".join(f" --{name.replace('_', '-')} {value_text(v)}" for name, v in changes)
+    flags = f" --overlay {' '.join(entry.overlays)}" if entry.overlays else ""
+    flags += "".join(f" --{name.replace('_', '-')} {value_text(v)}" for name, v in changes)
     return Row(
         label=entry.label,
         env_id=str(content.get("env_id")),

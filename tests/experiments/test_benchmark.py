@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gymnasium_solver.cli.main import main
+from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.benchmark import (
     read_benchmark,
@@ -16,7 +17,7 @@ from gymnasium_solver.experiments.benchmark import (
     verdict,
     write_tables,
 )
-from gymnasium_solver.experiments.experiment import FOLDER
+from gymnasium_solver.experiments.experiment import CONFIGS, FOLDER
 from gymnasium_solver.experiments.statistics import Estimate
 from gymnasium_solver.runs.run import Run
 
@@ -62,6 +63,7 @@ def test_the_file(tmp_path: Path) -> None:
         ("entries: [{suite: toy_txt}]", "Did you mean toy_text"),
         ("seeds: x\nentries: [a]", "seeds: expected a number"),
         ("set: {seed: 3}\nentries: [a]", "use `seeds`"),
+        ("entries: [{config: a, overlay: 3}]", "overlay: expected a name or a list of names"),
         ("entries: [{config: a, reference: {score: x}}]", "reference: expected"),
         ("entries: [{config: a, threshold: x}]", "threshold: expected a number"),
     ],
@@ -69,6 +71,22 @@ def test_the_file(tmp_path: Path) -> None:
 def test_wrong_files(tmp_path: Path, text: str, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         read_benchmark(declare(tmp_path, text))
+
+
+def test_an_entry_takes_overlays(tmp_path: Path) -> None:
+    """They are laid under its own changes, and the table's command repeats them."""
+    text = (
+        "name: mine\nseeds: 4\nentries: [{config: 'CartPole-v1:ppo', overlay: [wide, quick], "
+        "set: {max_env_steps: 640}}]"
+    )
+    declared = read_benchmark(declare(tmp_path, text))
+    assert declared.entries[0].label == "CartPole-v1:ppo wide quick"
+    experiment = take_up(declared, tmp_path)
+    config, _ = read_file(experiment.path / CONFIGS / experiment.members[0].config)
+    assert (config["hidden_dims"], config["test_episodes"]) == ([256, 256], 10)
+    assert config["max_env_steps"] == 640
+    (row,) = rows_of(declared, experiment)
+    assert "CartPole-v1:ppo --overlay wide quick --max-env-steps 640" in row.command
 
 
 def test_the_shipped_file_has_every_classic() -> None:
