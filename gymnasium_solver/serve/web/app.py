@@ -21,7 +21,8 @@ from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.serve.web import (
@@ -30,11 +31,11 @@ from gymnasium_solver.serve.web import (
     inspector_pages,
     job_pages,
     list_pages,
+    program,
     run_action_pages,
     run_pages,
 )
 from gymnasium_solver.serve.web.handling import Web, answer, handler, on_error
-from gymnasium_solver.serve.web.program import Program
 from gymnasium_solver.serve.web.security import SecurityMiddleware, Settings
 
 TOPICS = (
@@ -50,7 +51,7 @@ PORTS_TRIED = 20
 
 
 def create_app(settings: Settings) -> Starlette:
-    web, program = Web(settings), Program()
+    web = Web(settings)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -71,7 +72,7 @@ def create_app(settings: Settings) -> Starlette:
         routes=[
             *(Route(path, handler(fn, web), methods=[method]) for method, path, fn in asked),
             Route("/api/{rest:path}", no_such_call),
-            Route("/static/{path:path}", program.serve),
+            Mount("/static", StaticFiles(directory=program.STATIC)),
             Route("/{page:path}", page),
         ],
         middleware=[
