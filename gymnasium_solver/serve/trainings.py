@@ -20,6 +20,7 @@ from typing import Any
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.config.env_ids import split_target
+from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.files import lock_holder
@@ -31,6 +32,7 @@ ENDING_S = 20.0
 _FIELD = re.compile(r"[A-Za-z_][\w.]*")
 _CONFIG = re.compile(r"(?:c:)?[A-Za-z0-9][\w-]*([./][\w-]+)*(:[A-Za-z_]\w*)?")
 _BUDGET = re.compile(r"\d{1,12}|\d{1,6}(\.\d+)?(s|min|h)")
+_VARIANT = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 _FILES = (".yaml", ".yml", ".json", ".c")
 _DATED = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")  # the name of a run that is repeated
 
@@ -89,6 +91,20 @@ def solve_words(root: Path, env_id: str, name: str, budget: str = "") -> list[st
     if not budget:
         return words
     return [*words, "--max-env-steps" if budget.isdecimal() else "--budget", budget]
+
+
+def keep_words(sweep: Path, base: Path, variant: str, trial: int = -1) -> tuple[str, list[str]]:
+    """The winner of a search, or a trial, as a variant in the user's config files: its name, and
+    the words of the command that writes it. `base`: the config that was searched."""
+    from gymnasium_solver.config.find import config_folders  # slow to import
+
+    if not _VARIANT.fullmatch(variant):
+        raise BadRequest(f"{variant[:40]!r} is not a variant's name, such as ppo_tuned")
+    env_id = str(read_file(base)[0]["env_id"])
+    path = config_folders()[0].absolute() / f"{re.sub(r'[^A-Za-z0-9.-]+', '-', env_id)}.yaml"
+    words = ["sweep", "best", str(sweep), "--write", f"{path}:{variant}", "--json"]
+    words += ["--trial", str(trial)] if trial >= 0 else []
+    return f"{env_id}:{variant}", words
 
 
 def stop_coordinator(folder: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.backends import local
-from tests.serve.guarded_mcp import BREACH, refuse_command, refuse_run, refuse_start
+from tests.serve.guarded_mcp import BREACH, refuse_command, refuse_start
 from tests.serve.mcp_client import (
     TOKEN,
     Caller,
@@ -143,8 +143,7 @@ def test_hundreds_of_malformed_calls(
     story = malformed(CALLS, str(root.parent / "secret"), seen, 17 + wired, is_wired=wired)
     if transport == "none":
         monkeypatch.setattr(local, "start", refuse_start)
-        monkeypatch.setattr(subprocess, "run", refuse_run)
-        monkeypatch.setattr("gymnasium_solver.serve.mcp.allowed.Command", refuse_command)
+        monkeypatch.setattr("gymnasium_solver.serve.commands.Command", refuse_command)
         with_server(root, story)
     elif transport == "stdio":
         over_stdio(root, story, program=GUARDED)

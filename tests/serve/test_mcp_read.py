@@ -82,7 +82,7 @@ async def test_publishing_is_offered_only_if_the_person_allows_it(
         words.extend(given)
         return {"repo": "ann/x"}
 
-    monkeypatch.setattr("gymnasium_solver.serve.mcp.allowed.output_of", output)
+    monkeypatch.setattr("gymnasium_solver.serve.mcp.training_tools.output_of", output)
     names = {tool.name for tool in (await call.client.list_tools()).tools}
     assert names == {*READING, *CHANGING, "publish_run"}
     assert (await call.data("publish_run", run="@last", repo="ann/x"))["repo"] == "ann/x"

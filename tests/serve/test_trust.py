@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ from gymnasium_solver.media.inspect import Studio
 from gymnasium_solver.media.inspect_worker import Worker, ask_of
 from gymnasium_solver.runs.episodes import list_episodes
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.serve import commands
 from gymnasium_solver.serve.mcp import allowed, play_process
 from gymnasium_solver.serve.questions import parameters
 from gymnasium_solver.serve.web import config_worker
@@ -174,8 +176,7 @@ class InThisProcess:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(local, "start", self.start)
-        monkeypatch.setattr(allowed, "output_of_argv", self.output)
-        monkeypatch.setattr(allowed.Commands, "answer", self.answer)
+        monkeypatch.setattr(commands, "Command", self.command)
 
     def run(self, argv: Sequence[str]) -> tuple[int, str, str]:
         assert "--trust" not in argv
@@ -192,11 +193,15 @@ class InThisProcess:
             return 0, told[0], ""
         return printed(words[1:] if module.endswith("timed") else words)
 
-    def output(self, argv: Sequence[str], verb: str, timeout_s: float) -> str:
-        return allowed._printed(*self.run(argv), verb)
+    def command(self, argv: Sequence[str]) -> Any:
+        code, out, err = self.run(argv)
 
-    def answer(self, argv: Sequence[str], verb: str, wait_s: float) -> tuple[bool, list[str]]:
-        return True, self.output(argv, verb, wait_s).splitlines()
+        def lines() -> list[str]:
+            if code == 0 or (code == 1 and out.startswith("{")):
+                return out.splitlines()
+            raise RunError(err)
+
+        return SimpleNamespace(wait=lambda seconds: True, lines=lines)
 
     def start(self, argv: Sequence[str], folder: Path, **_: Any) -> local.Job:
         code, _out, err = self.run([word for word in argv if word != "--no-keys"])

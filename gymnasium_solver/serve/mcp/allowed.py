@@ -1,13 +1,10 @@
 """What the person who starts the server allows: who may change runs, how many trainings at once,
-how long each and all together; the log of what was changed; and the gsolve commands that a client
-asks for.
+how long each and all together; and the log of what was changed.
 
 Every change is in `.mcp-log.jsonl` in the folder of the runs, one line before and one after it.
-Commands run in a process of their own: the server imports neither torch nor plugins. Fields that a
-client gives are checked: none may import code or open a file.
+Fields that a client gives are checked: none may import code or open a file.
 """
 
-import atexit
 import getpass
 import hmac
 import json
@@ -16,8 +13,6 @@ import os
 import re
 import secrets
 import shutil
-import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +40,7 @@ from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.files import json_bytes, jsonable, locked
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import utc_now
+from gymnasium_solver.serve.commands import Commands, output_of, without_verb
 from gymnasium_solver.serve.mcp.budget import Cost, Ledger
 from gymnasium_solver.serve.questions import Answer, Desk, Fields, plain_name
 from gymnasium_solver.serve.trainings import as_flags, config_named
@@ -54,8 +50,7 @@ LOG = ".mcp-log.jsonl"
 JOBS = ".mcp-jobs"
 """Folder of the processes that coordinate experiments and searches; `slots` of them are in it."""
 LOCK_S = 60.0
-TIMEOUT_S = 90.0
-MOST_COMMANDS, LONGEST_COMMAND_S, LONGEST_WAIT_S = 4, 900.0, 600.0
+LONGEST_WAIT_S = 600.0
 AGAIN = "it is still at work: ask again with the same arguments"
 APPEARS_S = 45.0  # importing torch on a busy machine takes seconds
 OUTCOME = ("run", "id", "status", "set", "repo", "kept", "config", "file")
@@ -271,14 +266,13 @@ class AgentDesk(Desk):
             notes = [f"max_env_steps lowered to {int(steps):,} (budget)"]
         return fields, notes, Cost(n * (steps - done))
 
-    def told(self, argv: Sequence[str], verb: str, wait_s: float) -> Answer:
-        """The JSON that a command prints; without it after `wait_s`, how to ask again."""
+    def told(self, wait_s: float, *words: str) -> Answer:
+        """The JSON that a gsolve command prints; if it takes longer, how to ask again."""
         wait_s = max(0.0, min(wait_s, LONGEST_WAIT_S)) if wait_s == wait_s else 0.0
-        has_ended, lines = self.commands.answer(argv, verb, wait_s)
-        if has_ended:
-            found: Answer = json.loads("\n".join(lines))
-            return {"done": True} | found
-        return {"done": False, "note": AGAIN}
+        has_ended, lines = self.commands.answer(local.gsolve(*words), wait_s)
+        if not has_ended:
+            return {"done": False, "note": AGAIN}
+        return {"done": True} | json.loads("\n".join(lines))
 
     def left(self) -> Answer:
         """What is left of the totals, for answers."""
@@ -309,105 +303,12 @@ def _who(ctx: Context, transport: str) -> Answer:
     }
 
 
-# --- gsolve commands
+# --- what clients ask for
 
 
-class CommandError(GsolveError):
-    """A gsolve command failed; the message is what it printed."""
-
-
-def output_of(*words: str, timeout_s: float = TIMEOUT_S) -> Any:
-    """The JSON that a gsolve command prints; CommandError with its message if it fails."""
-    return json.loads(output_of_argv(local.gsolve(*words), words[0], timeout_s))
-
-
-def output_of_argv(argv: Sequence[str], verb: str, timeout_s: float) -> str:
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        raise CommandError(f"{verb} took longer than {timeout_s:g} s and was stopped") from None
-    output, errors = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
-    return _printed(done.returncode, output, errors, verb)
-
-
-def _printed(code: int, output: str, errors: str, verb: str) -> str:
-    """What a command printed; CommandError with its message if it failed."""
-    if code == 0 or (code == 1 and output.startswith("{")):
-        return output  # with 1 the answer itself says what failed
-    text = errors.strip() or "it printed nothing"
-    raise CommandError(text[-2000:].removeprefix(f"gsolve {verb}: "))
-
-
-class Commands:
-    """Commands that may take longer than a client waits for an answer. One that is asked for again
-    while it runs, or once after that, is not started again."""
-
-    def __init__(self) -> None:
-        self._running: dict[tuple[str, ...], Command] = {}
-        self._lock = threading.Lock()
-        atexit.register(self.stop)
-
-    def answer(self, argv: Sequence[str], verb: str, wait_s: float) -> tuple[bool, list[str]]:
-        """Whether the command has ended, and the lines that it has printed so far; CommandError if
-        it failed."""
-        key = tuple(argv)
-        with self._lock:
-            if key not in self._running:
-                if sum(not one.has_ended for one in self._running.values()) >= MOST_COMMANDS:
-                    raise Refused(f"{MOST_COMMANDS} commands are running; wait for one of them")
-                self._running[key] = Command(argv)
-            command = self._running[key]
-        if not command.wait(max(0.0, wait_s)):
-            return False, list(command.lines)
-        with self._lock:
-            self._running.pop(key, None)
-        text = _printed(command.process.returncode, "".join(command.lines), command.errors(), verb)
-        return True, text.splitlines()
-
-    def stop(self) -> None:
-        for command in self._running.values():
-            command.process.kill()
-
-
-class Command:
-    """A process whose output is read as it comes."""
-
-    def __init__(self, argv: Sequence[str]) -> None:
-        self.lines: list[str] = []
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (open as long as the process)
-        self.process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._errors, text=True,
-            errors="replace",
-        )  # fmt: skip
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-        timer = threading.Timer(LONGEST_COMMAND_S, self.process.kill)
-        timer.daemon = True
-        timer.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with self.process.stdout as stdout:
-            self.lines.extend(stdout)
-        self.process.wait()
-
-    @property
-    def has_ended(self) -> bool:
-        return not self._reader.is_alive()
-
-    def wait(self, seconds: float) -> bool:
-        self._reader.join(seconds)
-        return self.has_ended
-
-    def errors(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace")
-
-
-def appeared(job: local.Job, made: Callable[[], str | None]) -> str:
-    """The name of what a job makes, once it exists; the job's own message if it fails before."""
+def appeared(job: local.Job, made: Callable[[], str | None], is_new: bool = False) -> str:
+    """The name of what a job makes, once it exists; the job's own message if it fails before.
+    `is_new`: there is nothing but the job in its folder."""
     deadline = time.monotonic() + APPEARS_S
     while True:
         is_running = job.is_running
@@ -415,8 +316,9 @@ def appeared(job: local.Job, made: Callable[[], str | None]) -> str:
             return name
         if not is_running:
             text = "\n".join(local.tail(job.folder, 8)) or "it printed nothing"
-            shutil.rmtree(job.folder, ignore_errors=True)
-            raise RunError(re.sub(r"^gsolve \w+: ", "", text))
+            if is_new:
+                shutil.rmtree(job.folder, ignore_errors=True)
+            raise RunError(without_verb(text))
         if time.monotonic() > deadline:
             local.kill(job.folder)
             raise RunError(

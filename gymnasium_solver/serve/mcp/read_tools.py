@@ -17,7 +17,6 @@ import anyio
 import anyio.to_thread
 
 from gymnasium_solver import registry
-from gymnasium_solver.backends import local
 from gymnasium_solver.backends.local import tail
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
@@ -355,7 +354,7 @@ def play(
     else:
         wanted["config"] = allowed.checked_config(target, desk.root)
     argv = [sys.executable, "-m", "gymnasium_solver.serve.mcp.play_process", json.dumps(wanted)]
-    has_ended, lines = desk.commands.answer(argv, "play", wait_s)
+    has_ended, lines = desk.commands.answer(argv, wait_s)
     if not has_ended:
         so_far = [json.loads(line) for line in lines]
         return Pictured({"done": False, "note": allowed.AGAIN, "episodes": so_far}, [])
@@ -388,7 +387,7 @@ def evaluate(
     words += ["--episodes", str(episodes), "--seed", str(_seed(seed))]
     kwargs = allowed.checked_overrides({"env_kwargs": env_kwargs}, desk.root)["env_kwargs"]
     words += as_flags(allowed.yaml_texts({f"env_kwargs.{k}": v for k, v in kwargs.items()}))
-    told = desk.told(local.gsolve(*words), "eval", seconds)
+    told = desk.told(seconds, *words)
     for name, result in told.get("scores", {}).items():
         told["scores"][name] = {n: result[n] for n in SCORE if result.get(n) is not None}
     return told

@@ -16,8 +16,6 @@ import anyio
 import anyio.to_thread
 
 from gymnasium_solver.backends import local
-from gymnasium_solver.config.find import config_folders
-from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import experiment
 from gymnasium_solver.experiments.auto import story
@@ -30,6 +28,7 @@ from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.resolve import resolve_checkpoint, run_name
 from gymnasium_solver.runs.run import Run, is_run, live_status
 from gymnasium_solver.serve import trainings
+from gymnasium_solver.serve.commands import output_of
 from gymnasium_solver.serve.mcp import allowed
 from gymnasium_solver.serve.mcp.allowed import AgentDesk
 from gymnasium_solver.serve.mcp.budget import Cost, cost_of
@@ -116,7 +115,7 @@ def _start(
         job = trainings.start(desk.root, config, name, texts, *flags, argv=argv)
         run = Run(job.folder)
         desk.ledger.add(job.folder, lambda: _summaries([run]), Cost(cost.env_steps, limit_s))
-    allowed.appeared(job, lambda: job.folder.name if is_run(job.folder) else None)
+    allowed.appeared(job, lambda: run.id if is_run(run.path) else None, is_new=True)
     return run, notes
 
 
@@ -126,21 +125,18 @@ def _resume(
     before = query.get_run(run)
     planned = query.get_config(run).get("max_env_steps")
     fields, notes, cost = desk.within_budget(fields, planned, before.env_steps)
-    n_resumed = len(run.meta().get("resumed") or [])
+
+    def n_resumed() -> int:
+        return len(run.meta().get("resumed") or [])
+
+    known = n_resumed()
     with desk.slots():
         limit_s = desk.time_limit(1)
         texts, argv = allowed.yaml_texts(fields), functools.partial(desk.argv, limit_s)
         job = trainings.resume(run, texts, *flags, argv=argv)
         taken = Cost(cost.env_steps, limit_s)
         desk.ledger.add(job.folder, lambda: _summaries([run]), taken, cost_of([before]))
-    deadline = time.monotonic() + allowed.APPEARS_S
-    while time.monotonic() < deadline:
-        was_running = job.is_running
-        if len(run.meta().get("resumed") or []) > n_resumed:
-            break
-        if not was_running:
-            raise RunError("\n".join(local.tail(run.path, 3)) or f"{run.id} did not resume")
-        time.sleep(0.05)
+    allowed.appeared(job, lambda: run.id if n_resumed() > known else None)
     return run, notes
 
 
@@ -265,7 +261,7 @@ def edit_run(
             desk.ledger.add(run.path, lambda: _summaries([run]), more, cost_of([before]))
         words = [f"{key}={text}" for key, text in allowed.yaml_texts(fields).items()]
         words += ["--source", "mcp"] + (["--at", str(at_env_steps)] if at_env_steps else [])
-        said = allowed.output_of("set", str(run.path.absolute()), *words, "--json")
+        said = output_of("set", str(run.path.absolute()), *words, "--json")
         names = ("applied", "refused", "changed", "env_steps")
         done["set"] = {key: said[key] for key in said if key in names}
     if add_tags or remove_tags:
@@ -284,7 +280,7 @@ def export(
         raise BadRequest(f"{format[:40]!r} is not a format")
     found = resolve_checkpoint(target, desk.root, allow_paths=False)
     words = ["export", f"{found.run.path.absolute()}/{found.path.name}", "--format", format]
-    return desk.told(local.gsolve(*words, "--json"), "export", seconds)
+    return desk.told(seconds, *words, "--json")
 
 
 def publish_run(
@@ -298,7 +294,7 @@ def publish_run(
     words += ["--repo", repo] if repo else []
     words += ["--public"] if public else []
     words += ["--dry-run"] if dry_run else []
-    shown: Answer = allowed.output_of(*words, timeout_s=PUBLISH_S)
+    shown: Answer = output_of(*words, timeout_s=PUBLISH_S)
     return shown
 
 
@@ -336,39 +332,25 @@ def start_experiment(
     folder = sweeps_root(desk.root) if search else desk.root / experiment.FOLDER
     if (folder / made).exists():
         raise RunError(f"{made} exists already; choose another name")
+    wanted, n_each = trials if search else seeds * len(configs), seeds
     words = trainings.many_words(desk.root, targets, made, seeds, search or None, trials)
-    n_each = seeds
     if solve:
-        return _start_solve(desk, targets[0], made, fields)
-    if search and desk.settings.total_env_steps is not None:
-        flags = trainings.as_flags(allowed.yaml_texts(fields))
-        n_each = int(allowed.output_of(*words, *flags, "--dry-run", "--json")["trainings"])
-    fields, notes, cost = allowed.budgeted(desk, configs, fields, n_each)
+        fields, notes, cost = desk.within_budget(fields, SOLVE_STEPS)
+        steps = fields.get("max_env_steps", SOLVE_STEPS)
+        fields = {name: value for name, value in fields.items() if name != "max_env_steps"}
+        words, wanted = trainings.solve_words(desk.root, targets[0], made, str(steps)), 2
+    else:
+        if search and desk.settings.total_env_steps is not None:
+            flags = trainings.as_flags(allowed.yaml_texts(fields))
+            n_each = int(output_of(*words, *flags, "--dry-run", "--json")["trainings"])
+        fields, notes, cost = allowed.budgeted(desk, configs, fields, n_each)
     words += trainings.as_flags(allowed.yaml_texts(fields))
-    with desk.slots(trials if search else seeds * len(configs), made) as (n, job_folder):
-        limit_s = desk.time_limit(n)
-        argv = desk.argv(limit_s, *words, "--jobs", str(n), "--quiet")
-        job = local.start(argv, job_folder)
-        taken = Cost(cost.env_steps, n * limit_s)
-        desk.ledger.add(job_folder, lambda: _runs_of(desk, folder, made), taken)
-    id_ = allowed.appeared(job, lambda: _made(folder, made))
-    (job_folder / ID).write_text(id_)
-    return {"id": id_, "status": "running", "notes": notes} | desk.left()
-
-
-def _start_solve(desk: AgentDesk, env_id: str, name: str, fields: Fields) -> Answer:
-    fields, notes, cost = desk.within_budget(fields, SOLVE_STEPS)
-    fields = dict(fields)
-    steps = str(fields.pop("max_env_steps", SOLVE_STEPS))
-    words = trainings.solve_words(desk.root, env_id, name, steps)
-    words += trainings.as_flags(allowed.yaml_texts(fields))
-    folder = desk.root / experiment.FOLDER
-    with desk.slots(2, name) as (n, job_folder):
+    with desk.slots(wanted, made) as (n, job_folder):
         limit_s = desk.time_limit(n)
         job = local.start(desk.argv(limit_s, *words, "--jobs", str(n), "--quiet"), job_folder)
         taken = Cost(cost.env_steps, n * limit_s)
-        desk.ledger.add(job_folder, lambda: _runs_of(desk, folder, name), taken)
-    id_ = allowed.appeared(job, lambda: _made(folder, name))
+        desk.ledger.add(job_folder, lambda: _runs_of(desk, folder, made), taken)
+    id_ = allowed.appeared(job, lambda: _made(folder, made), is_new=True)
     (job_folder / ID).write_text(id_)
     return {"id": id_, "status": "running", "notes": notes} | desk.left()
 
@@ -443,12 +425,7 @@ def _brief(desk: AgentDesk, name: str) -> Answer:
 def _named(desk: AgentDesk, ref: str) -> str:
     """The id of an experiment or a search from a unique part of it."""
     known = [*experiment.experiment_ids(desk.root), *sweep_ids(desk.root)]
-    matches = [ref] if ref in known else [name for name in known if ref.strip() and ref in name]
-    if len(matches) == 1:
-        return matches[0]
-    what = "matches several" if matches else "is none"
-    names = ", ".join((matches or known)[:8])
-    raise RunError(f"{ref[:80]!r} {what} of the experiments and searches: {names or 'no'}")
+    return experiment.named(plain_name(ref, "id"), known, "experiment or search", desk.root)
 
 
 def _job_folder(desk: AgentDesk, name: str) -> Path | None:
@@ -477,10 +454,7 @@ def stop_experiment(desk: AgentDesk, name: str) -> Answer:
 def save_config(desk: AgentDesk, search: str, variant: str, trial: int = -1) -> Answer:
     """Write the winner of a search, or a trial, into the person's config files as a variant
     that start_training takes."""
-    found = view(_named(desk, search), desk.root)
-    env_id = str(read_file(found.sweep.base_path)[0]["env_id"])
-    path = config_folders()[0].absolute() / f"{re.sub(r'[^A-Za-z0-9.-]+', '-', env_id)}.yaml"
-    words = ["sweep", "best", str(found.sweep.path), "--write", f"{path}:{variant}", "--json"]
-    words += ["--trial", str(trial)] if trial >= 0 else []
-    told: Answer = allowed.output_of(*words)
-    return {"config": f"{env_id}:{variant}"} | told
+    sweep = view(_named(desk, search), desk.root).sweep
+    config, words = trainings.keep_words(sweep.path, sweep.base_path, variant, trial)
+    told: Answer = output_of(*words)
+    return {"config": config} | told

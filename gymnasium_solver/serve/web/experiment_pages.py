@@ -4,17 +4,12 @@ resume, and the winner of a sweep as a config.
 The facts are those of `gsolve experiments`, `compare` and `sweep show`; the pages only draw them.
 """
 
-import json
-import re
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from starlette.responses import FileResponse, Response
 
-from gymnasium_solver.backends import local
-from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments import experiment as folders
 from gymnasium_solver.experiments.auto import is_solve, story
@@ -27,6 +22,7 @@ from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.store import stamp
 from gymnasium_solver.runs.words import stopped
 from gymnasium_solver.serve import trainings
+from gymnasium_solver.serve.commands import output_of
 from gymnasium_solver.serve.questions import Answer, BadRequest, Whole, plain_name
 from gymnasium_solver.serve.web.handling import Web
 from gymnasium_solver.serve.web.job_pages import begin_job
@@ -35,9 +31,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.experiments.search.sweep_folder import Sweep, View
 
 FRESH_S = 0.3
-BEST_S = 60.0
 REPORTS = {"report.html": "text/html", "report.md": "text/markdown"}
-_VARIANT = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 
 
 def experiments(web: Web) -> Answer:
@@ -287,24 +281,9 @@ def keep_winner(
     web: Web, sweep: OneSweep, variant: str, trial: Annotated[int, Whole(-1, 100_000)] = -1
 ) -> Answer:
     """Write the winner, or a trial, into the user's config files as a variant."""
-    if not _VARIANT.fullmatch(variant):
-        raise BadRequest(f"{variant[:40]!r} is not a variant's name, such as ppo_tuned")
-    from gymnasium_solver.config.find import config_folders  # slow to import
-
     found = _sweep(web, sweep)
-    env_id = str(read_file(found.base_path)[0]["env_id"])
-    path = config_folders()[0].absolute() / f"{re.sub(r'[^A-Za-z0-9.-]+', '-', env_id)}.yaml"
-    words = ["sweep", "best", sweep, "--write", f"{path}:{variant}", "--json"]
-    words += ["--trial", str(trial)] if trial >= 0 else []
-    argv = local.gsolve(*words, "--runs-dir", str(web.root.absolute()))
-    try:  # it checks the config, which needs torch
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=BEST_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise GsolveError(f"it was not written within {BEST_S:g} s") from None
-    if done.returncode:
-        said = done.stderr.strip() or "it was not written"
-        raise BadRequest(printable(said[-400:].removeprefix("gsolve sweep best: ")))
-    return {"config": f"{env_id}:{variant}", "file": json.loads(done.stdout)["file"]}
+    config, words = trainings.keep_words(found.path, found.base_path, variant, trial)
+    return {"config": config, "file": output_of(*words)["file"]}
 
 
 def sweep_report(web: Web, sweep: OneSweep, file: str) -> Response:
