@@ -93,7 +93,6 @@ can be loaded again.
 --FIELD VALUE...         set a field, as for gsolve train
 --trust                  import the code (plugins) that the config names, to check and resolve
                          its fields; otherwise they are shown as written
---override KEY=VALUE     internal: the same as --set; repeatable
 --config-id NAME         internal; repeatable
 --env-kwargs --set --overlay --json
 

@@ -353,7 +353,6 @@ training, each in a process of its own. Exits with 1 if one fails; configs whose
 is not installed are skipped.
 
 [PATTERN]            only configs whose name, suite or description contains this
---filter PATTERN     the same
 --limit N            only the first N
 -j, --jobs N=1       processes at once
 --steps N=100        random steps of each environment
@@ -368,11 +367,10 @@ def smoke(args: Args) -> int:
     from gymnasium_solver.backends.isolated import run_isolated
     from gymnasium_solver.config.find import find_configs
 
-    pattern = args.pattern or args.filter
-    entries = find_configs(pattern)
+    entries = find_configs(args.pattern)
     names = [entry.name for entry in entries if "<" not in entry.env_id][: args.limit]
     if not names:
-        out.complain(f"no config matches '{pattern}'")
+        out.complain(f"no config matches '{args.pattern}'")
         return 1
     console, results = out.make_console(), {}
     colours = {"pass": out.GREEN, "skip": out.ORANGE, "fail": "red"}

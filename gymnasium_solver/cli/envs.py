@@ -263,7 +263,6 @@ environment without a config, or with --env-kwargs, are played now.
 
 [PATTERN]            only environments whose id or suite contains this, or any other id:
                      CartPole-v0, my_module:MyEnv-v0, my_env.c
---filter PATTERN     the same
 --env-kwargs KEY=VALUE...     arguments of the environment, if the pattern is its id
 --plugins MODULE...  modules that register environments
 --measure            play the episodes now
@@ -282,7 +281,7 @@ examples:
   gsolve baselines MyEnv-v0 --plugins my_module
 """)
 def baselines(args: Args) -> int:
-    pattern, failed = args.pattern or args.filter, 0
+    pattern, failed = args.pattern, 0
     changes = env_kwargs_of(args) | ({"plugins": args.plugins} if args.plugins else {})
     if changes and pattern is None:
         raise UsageError("--env-kwargs and --plugins need the id of an environment")

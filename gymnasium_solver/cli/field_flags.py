@@ -25,6 +25,7 @@ from gymnasium_solver.cli.flags import (
     UsageError,
     Verb,
     Work,
+    as_known,
     declared,
     env_kwargs_of,
     key_value,
@@ -81,7 +82,7 @@ def read_fields(verb: str, argv: Sequence[str]) -> Args:
             args.words.append(word)
             continue
         written, equals, value = word.partition("=")
-        flag = own.get(written.replace("_", "-"))
+        flag = own.get(as_known(written, own))
         if flag is None and not written.startswith("--"):
             raise UsageError(unknown_flag(written, own, "gsolve"))
         values = [value] if equals else _take(todo, MANY if flag is None else flag.arity)
@@ -158,7 +159,7 @@ def overrides_of(args: Args) -> dict[str, Any]:
     places inside a field."""
     from gymnasium_solver.config.yaml_file import parse_value
 
-    values = yaml_values(_settings(args), "--set")
+    values = yaml_values(args.set, "--set")
     for name, words in args.fields.items():
         if not words:
             bare = name.removeprefix("no_")
@@ -169,13 +170,9 @@ def overrides_of(args: Args) -> dict[str, Any]:
     return values | (env_kwargs_of(args) if hasattr(args, "env_kwargs") else {})
 
 
-def _settings(args: Args) -> list[str]:
-    return [*args.set, *getattr(args, "override", [])]
-
-
 def changes_of(args: Args) -> tuple[dict[str, Any], dict[str, str]]:
     """The fields that the flags set, and the texts of `--set`, which fill placeholders."""
-    fill = dict(key_value(text, "--set") for text in _settings(args))
+    fill = dict(key_value(text, "--set") for text in args.set)
     return {key: value for key, value in overrides_of(args).items() if key not in fill}, fill
 
 

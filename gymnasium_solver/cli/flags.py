@@ -24,7 +24,7 @@ import argparse
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from gymnasium_solver.errors import GsolveError
@@ -65,6 +65,17 @@ RUN[/CHECKPOINT]            @last, an id or a part of one; then /@best, /@last o
 --sbatch TEXT               further options of sbatch, such as "partition=gpu account=x"
 --max-steps, --steps N=1000      cut an episode after N steps
 """
+
+# Flags of the reference, and those that mean the same now; "": the value is an argument by itself.
+FORMER = {
+    "--override": "--set", "--filter": "", "--run-id": "", "--config-id": "",
+    "--headless": "--text", "--plot-metrics": "--show=plots",
+    "--no-plot-metrics": "--hide=plots", "--show-obs": "--show=observations",
+    "--no-show-obs": "--hide=observations",
+    "--toolbar": "--show=toolbar", "--no-toolbar": "--hide=toolbar",
+    "--show-preprocessing": "--show=network", "--show-actions": "--show=actions",
+    "--show-cnn-filters": "--show=filters", "--show-gradcam": "--show=cam",
+}  # fmt: skip
 
 
 class UsageError(GsolveError):
@@ -235,21 +246,31 @@ class Parser(argparse.ArgumentParser):
             one.add_to(self)
 
     def read(self, argv: Sequence[str]) -> Args:
-        # Kebab or snake case: the name of a flag, not its value.
-        words = [re.sub("^--[^=]*", lambda name: name[0].replace("_", "-"), word) for word in argv]
+        known = {name for action in self._actions for name in action.option_strings}
+        words = [word for given in argv if (word := as_known(given, known)) or not given]
         args, extra = self.parse_known_args(words, Args())
         if extra and not any(word.startswith("-") for word in extra):
             # Words after a flag, which argparse takes only in this mode: set RUN --at 5 FIELD=VALUE
             args, extra = self.parse_known_intermixed_args(words, Args())
         if extra:
-            flags = [name for action in self._actions for name in action.option_strings]
             wrong = next((word for word in extra if word.startswith("-")), extra[0])
-            raise UsageError(unknown_flag(wrong.partition("=")[0], flags, self.prog))
+            raise UsageError(unknown_flag(wrong.partition("=")[0], known, self.prog))
         return args
 
     def error(self, message: str) -> NoReturn:
         text = _plain(message)
         raise UsageError(f"{text}{'' if text.endswith('?') else '.'} See {self.prog} --help")
+
+
+def as_known(word: str, flags: Container[str]) -> str:
+    """A word with the name of its flag in kebab case, or the present name of a former one."""
+    if not word.startswith("--"):
+        return word
+    name, equals, value = word.partition("=")
+    name = name.replace("_", "-")
+    if name in FORMER and name not in flags:
+        name, equals = FORMER[name], equals if FORMER[name] else ""
+    return f"{name}{equals}{value}"
 
 
 def _plain(message: str) -> str:

@@ -23,14 +23,6 @@ DATA = ".npz"
 PANEL_NAMES = (
     "actions", "plots", "network", "observations", "cam", "activations", "filters", "toolbar"
 )  # fmt: skip
-OLD_FLAGS = {
-    "plot_metrics": ("plots", True), "no_plot_metrics": ("plots", False),
-    "show_preprocessing": ("network", True), "show_actions": ("actions", True),
-    "show_cnn_filters": ("filters", True), "show_gradcam": ("cam", True),
-    "show_obs": ("observations", True), "no_show_obs": ("observations", False),
-    "toolbar": ("toolbar", True), "no_toolbar": ("toolbar", False),
-}  # fmt: skip
-"""Flags of the reference: the panel, and whether it is switched on."""
 TURN_BASED = ("toy_text", "minigrid", "bandit", "probe")
 """Suites in which nothing happens until a person has decided."""
 PLAIN_EPISODES = 10
@@ -40,7 +32,7 @@ PLAIN_EPISODES = 10
 @verb("""
 play: Watch an agent, watch random actions, or play yourself: in a window, or in the terminal.
 
-[TARGET]         a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>), a config or an
+TARGET           a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>), a config or an
                  environment id
 --mode trained|random|user     who acts (default: trained for a run, otherwise user)
 --episodes N     stop after N episodes
@@ -48,25 +40,12 @@ play: Watch an agent, watch random actions, or play yourself: in a window, or in
 --follow         a run that still trains: play each episode with its newest policy, until it ends
 --step-by-step   one step for each press of N, or of a key
 --text           in the terminal, without a window
---headless       the same as --text
 --record FILE    keep what is played: .npz as data (demonstrations), .mp4, .gif or .webp as a video;
                  repeatable
 --show PANEL...  panels of the window to switch on: cam, activations and filters look into a network
                  with convolutions; actions, plots, network (what it sees), observations, toolbar
 --hide PANEL...  panels to switch off
 --plot-window-size N     plot the last N steps (default: the whole episode)
---run-id RUN             internal, as are the following: names of the reference
---config-id NAME         internal
---plot-metrics           internal
---no-plot-metrics        internal
---show-preprocessing     internal
---show-actions           internal
---show-cnn-filters       internal
---show-gradcam           internal
---show-obs               internal
---no-show-obs            internal
---toolbar                internal
---no-toolbar             internal
 --seed --fps --deterministic --sampled --env-kwargs --trust --runs-dir
 
 examples:
@@ -81,7 +60,6 @@ Keys: P pause, N step, + and - speed, R restart, S save the episode, Q quit. In 
 and F10 switch panels, F8 changes colours, F9 keeps the layout.
 """)
 def play(args: Args) -> None:
-    target = _target(args)
     panels = _panels(args)
     grid = flags.grid_of(args)
     record = tuple(Path(name) for name in args.record)
@@ -93,9 +71,9 @@ def play(args: Args) -> None:
     from gymnasium_solver.training.targets import ENV_FIELDS, with_fields
 
     changes = flags.env_kwargs_of(args)
-    found = with_fields(find(target, root_of(args), trust=args.trust), changes, ENV_FIELDS)
+    found = with_fields(find(args.target, root_of(args), trust=args.trust), changes, ENV_FIELDS)
     place = "terminal" if sys.stdin.isatty() and sys.stdout.isatty() else "plain"
-    if not (args.text or args.headless) and has_display():
+    if not args.text and has_display():
         place = "window"
     if args.follow and (args.mode not in (None, "trained") or found.run is None):
         raise UsageError("--follow shows the newest policy of a run: give a run, such as @last")
@@ -124,18 +102,9 @@ def play(args: Args) -> None:
         print(session.stage.note)
 
 
-def _target(args: Args) -> str:
-    """What to play: the word, or that of an old flag."""
-    given = [one for one in (args.target, args.run_id, args.config_id) if one is not None]
-    if len(given) != 1:
-        what = f"got {' and '.join(given)}" if given else "none is given, for example @last"
-        raise UsageError(f"expected one target: {what}")
-    return str(given[0])
-
-
 def _panels(args: Args) -> dict[str, bool]:
     """Panels to switch on or off, by name."""
-    asked = dict(panel for flag, panel in OLD_FLAGS.items() if getattr(args, flag))
+    asked = {}
     for names, is_on in ((args.show, True), (args.hide, False)):
         for name in names:
             if name not in PANEL_NAMES:
@@ -212,7 +181,7 @@ def _show_grid(args: Args, found: "Found", place: str, grid: tuple[int, int]) ->
     from gymnasium_solver.media.record import Shots
     from gymnasium_solver.media.window import GridWindow, rounds
 
-    unfit = [flag for flag in ("record", "step_by_step", "text", "headless") if getattr(args, flag)]
+    unfit = [flag for flag in ("record", "step_by_step", "text") if getattr(args, flag)]
     if unfit or args.mode == "user":
         flag = unfit[0].replace("_", "-") if unfit else "mode user"
         raise UsageError(f"--grid is a window of several episodes: remove --{flag}")

@@ -91,8 +91,7 @@ CartPole-v1:ppo --help shows every field with its value there.
 --no-keys                do not read keys; else on a terminal: c checkpoint, e evaluate,
                          p pause, q save and stop, h help
 -q, --quiet              print only the start, the result and the path
---override KEY=VALUE     internal, as are the following: names of the reference; repeatable
---config-id NAME         internal; repeatable
+--config-id NAME         internal, as are the following: names of the reference; repeatable
 --epoch @best|@last      internal
 --list-envs [FILTER]     internal
 --wandb-sweep            internal

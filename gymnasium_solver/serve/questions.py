@@ -213,6 +213,8 @@ def _one_run(name: str, ref: str, asked: Mapping[str, Any]) -> Run:
 
 OneRun = Annotated[Run, _one_run]
 SomeRuns = Annotated[Sequence[Run], Runs(500)]
+ManyRuns = Annotated[Sequence[Run], Runs(20_000)]
+"""Those that are selected in a table, which may be all that it shows."""
 Limit = Annotated[int, Whole(1, 200, clamps=True)]
 """How many items of a list are returned."""
 

@@ -32,7 +32,6 @@ from gymnasium_solver.serve.web import (
     job_pages,
     list_pages,
     program,
-    run_action_pages,
     run_pages,
 )
 from gymnasium_solver.serve.web.handling import Web, answer, handler, on_error
@@ -41,7 +40,6 @@ from gymnasium_solver.serve.web.security import SecurityMiddleware, Settings
 TOPICS = (
     list_pages,
     run_pages,
-    run_action_pages,
     curve_pages,
     job_pages,
     experiment_pages,

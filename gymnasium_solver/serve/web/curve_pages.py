@@ -6,8 +6,7 @@ The statistics are those of `gsolve compare`; the page only draws them.
 
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +31,7 @@ from gymnasium_solver.runs.episodes import get_episode
 from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.jsonl import tail_jsonl
 from gymnasium_solver.runs.metrics import canonical, describe
-from gymnasium_solver.runs.query import get_config, get_details, get_rows
+from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_rows
 from gymnasium_solver.runs.report import run_page
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.select import value_of
@@ -130,23 +129,17 @@ def metrics_csv(web: Web, run: OneRun, metrics: Sequence[str] = ()) -> Response:
 # --- groups of seeds
 
 
-@dataclass(frozen=True)
-class Grouping:
-    """How the runs of a comparison are grouped: by config, run, tag, a field, or by hand."""
-
-    by: str
-    places: str
-    names: str
-    ignored: tuple[str, ...]
-
-    def of(self, web: Web, runs: Sequence[Run]) -> list[Group]:
-        web.store.refresh()
-        members = [web.member(run) for run in runs]
-        if self.by == "hand":
-            return _by_hand(members, self.places, self.names)
-        if self.by == "config":  # without the seed
-            return group_members([("", member) for member in members], self.ignored)
-        return group_members([(_label(one, self.by), one) for one in members])
+def _grouped(
+    web: Web, runs: Sequence[Run], by: str, places: str, names: str, ignored: Sequence[str]
+) -> list[Group]:
+    """The runs of a comparison by config, run, tag, a field, or by hand."""
+    web.store.refresh()
+    members = [web.member(run) for run in runs]
+    if by == "hand":
+        return _by_hand(members, places, names)
+    if by == "config":  # without the seed
+        return group_members([("", member) for member in members], ignored)
+    return group_members([(_label(one, by), one) for one in members])
 
 
 def groups(
@@ -164,7 +157,7 @@ def groups(
     """Groups and the curves of some metrics in each of them, without intervals: fast."""
     if len(runs) * len(metrics) > MOST_CURVES:
         raise BadRequest(f"{len(runs) * len(metrics)} curves; at most {MOST_CURVES} at once")
-    found = Grouping(by, in_, names, tuple(ignore)).of(web, runs)
+    found = _grouped(web, runs, by, in_, names, ignore)
     return {
         "x": x,
         "groups": [_group(group) for group in found],
@@ -190,10 +183,12 @@ def bands(
     count: Annotated[int, Whole(1, 50)] = 8,
 ) -> Answer:
     """The intervals of some groups, from the `first` on, and how many groups there are."""
-    found = Grouping(by, in_, names, tuple(ignore)).of(web, runs)
+    found = _grouped(web, runs, by, in_, names, ignore)
     told = []
     for group in found[first : first + count]:
-        center = group.center(_points(web, group, metric, x, smooth), REPEATS)
+        columns = _columns(web, group, metric, x)
+        known = [_points(at, smoothed(values, smooth)) for _, at, values, _ in columns]
+        center = group.center(known, REPEATS)
         has_band = center is not None and center.has_interval
         told.append(_center(center, with_band=True) if center is not None and has_band else None)
     return {"bands": told, "n": len(found)}
@@ -211,7 +206,7 @@ def scores(
 ) -> Answer:
     """Scores and verdicts of the groups, as `gsolve compare` has them. `ref`: the group to compare
     with; `margin`: the smallest difference that matters, such as 5 or 1%."""
-    found = Grouping(by, in_, names, tuple(ignore)).of(web, runs)
+    found = _grouped(web, runs, by, in_, names, ignore)
     scored = _with_reference(found, ref)
     return {
         "comparison": web.compared(scored, margin) if scored else None,
@@ -304,28 +299,28 @@ def _curves(web: Web, group: Group, metric: str, x: str, weight: float, points: 
     """The curve of each seed, and with two or more the IQM."""
     lines: list[Answer] = []
     known: list[Points] = []
-    can_be_null = describe(metric).may_be_null
-    for member in group.members:
-        at, values = web.tables.column(Run(Path(member.summary.path)), metric, x)
-        bad = [] if can_be_null else _breaks(at, values)
-        keep = ~np.isnan(values)
-        at, values = at[keep], values[keep]
+    for run, at, values, bad in _columns(web, group, metric, x):
         line = smoothed(values, weight)
-        known.append(list(zip(at.tolist(), line.tolist(), strict=True)))
-        who = {"run": member.summary.id, "seed": member.summary.seed, "bad": bad}
+        known.append(_points(at, line))
+        who = {"run": run.id, "seed": run.seed, "bad": bad}
         lines.append(who | _drawn(at, values, line, points))
     center = group.center(known, with_interval=False)
     return {"lines": lines, "center": None if center is None else _center(center)}
 
 
-def _points(web: Web, group: Group, metric: str, x: str, weight: float) -> list[Points]:
-    found: list[Points] = []
-    for member in group.members:
-        at, values = web.tables.column(Run(Path(member.summary.path)), metric, x)
+def _columns(
+    web: Web, group: Group, metric: str, x: str
+) -> Iterator[tuple[RunSummary, np.ndarray, np.ndarray, list[float | None]]]:
+    """The values of a metric in each run, without NaN, and where they became NaN."""
+    for run in (member.summary for member in group.members):
+        at, values = web.tables.column(Run(Path(run.path)), metric, x)
+        bad = [] if describe(metric).may_be_null else _breaks(at, values)
         keep = ~np.isnan(values)
-        line = smoothed(values[keep], weight)
-        found.append(list(zip(at[keep].tolist(), line.tolist(), strict=True)))
-    return found
+        yield run, at[keep], values[keep], bad
+
+
+def _points(at: np.ndarray, values: np.ndarray) -> Points:
+    return list(zip(at.tolist(), values.tolist(), strict=True))
 
 
 def _center(center: Center, *, with_band: bool = False) -> Answer:

@@ -74,17 +74,15 @@ def _brief_experiment(web: Web, name: str) -> Answer:
 
 
 def _existing(name: str, ref: str, asked: Mapping[str, Any]) -> str:
-    """The id of an experiment from a unique part of it."""
-    root = asked["desk"].root
-    return folders.named(
-        plain_name(ref, name), folders.experiment_ids(root), name, Path("this folder")
-    )
+    """The id of an experiment or a sweep from a unique part of it."""
+    ids = {"experiment": folders.experiment_ids, "sweep": _sweep_ids}[name](asked["desk"].root)
+    return folders.named(plain_name(ref, name), ids, name, Path("this folder"))
 
 
-OneExperiment = Annotated[str, _existing]
+One = Annotated[str, _existing]
 
 
-def one_experiment(web: Web, experiment: OneExperiment) -> Answer:
+def one_experiment(web: Web, experiment: One) -> Answer:
     """Every run, also those that have not begun, and the comparison so far."""
     web.store.refresh(FRESH_S)
     found = _open(web, experiment)
@@ -118,12 +116,12 @@ def _row(row: Row) -> Answer:
     return told
 
 
-def stop_experiment(web: Web, experiment: OneExperiment) -> Answer:
+def stop_experiment(web: Web, experiment: One) -> Answer:
     trainings.stop_coordinator(web.root / folders.FOLDER / experiment)
     return {"stopped": True}
 
 
-def resume_experiment(web: Web, experiment: OneExperiment, trust: bool = False) -> Answer:
+def resume_experiment(web: Web, experiment: One, trust: bool = False) -> Answer:
     if is_locked(web.root / folders.FOLDER / experiment):
         raise BadRequest(f"{experiment} is running")
     _open(web, experiment).check_trust(trust)
@@ -133,7 +131,7 @@ def resume_experiment(web: Web, experiment: OneExperiment, trust: bool = False) 
     return {"job": begin_job(web, "experiment", *words)}
 
 
-def experiment_report(web: Web, experiment: OneExperiment, file: str) -> Response:
+def experiment_report(web: Web, experiment: One, file: str) -> Response:
     return _report(web.root / folders.FOLDER / experiment, file)
 
 
@@ -187,15 +185,7 @@ def _brief_sweep(web: Web, name: str) -> Answer:
     return told | {"is_running": told["status"] == "running"}
 
 
-def _existing_sweep(name: str, ref: str, asked: Mapping[str, Any]) -> str:
-    root = asked["desk"].root
-    return folders.named(plain_name(ref, name), _sweep_ids(root), name, Path("this folder"))
-
-
-OneSweep = Annotated[str, _existing_sweep]
-
-
-def one_sweep(web: Web, sweep: OneSweep) -> Answer:
+def one_sweep(web: Web, sweep: One) -> Answer:
     """Trials, importances, the final, and which scale each parameter has."""
     from gymnasium_solver.experiments.search.ranges import Options
     from gymnasium_solver.experiments.search.sweep_report import SCALES, choice_text, fresh_text
@@ -256,16 +246,13 @@ def _running(found: "View") -> list[Answer]:
     return told
 
 
-def stop_sweep(web: Web, sweep: OneSweep) -> Answer:
+def stop_sweep(web: Web, sweep: One) -> Answer:
     trainings.stop_coordinator(_sweep(web, sweep).path)
     return {"stopped": True}
 
 
 def resume_sweep(
-    web: Web,
-    sweep: OneSweep,
-    trials: Annotated[int, Whole(0, 100_000)] = 0,
-    trust: bool = False,
+    web: Web, sweep: One, trials: Annotated[int, Whole(0, 100_000)] = 0, trust: bool = False
 ) -> Answer:
     """`trials`: so many in all, more than before."""
     if is_locked(_sweep(web, sweep).path):
@@ -278,7 +265,7 @@ def resume_sweep(
 
 
 def keep_winner(
-    web: Web, sweep: OneSweep, variant: str, trial: Annotated[int, Whole(-1, 100_000)] = -1
+    web: Web, sweep: One, variant: str, trial: Annotated[int, Whole(-1, 100_000)] = -1
 ) -> Answer:
     """Write the winner, or a trial, into the user's config files as a variant."""
     found = _sweep(web, sweep)
@@ -286,7 +273,7 @@ def keep_winner(
     return {"config": config, "file": output_of(*words)["file"]}
 
 
-def sweep_report(web: Web, sweep: OneSweep, file: str) -> Response:
+def sweep_report(web: Web, sweep: One, file: str) -> Response:
     return _report(_sweep(web, sweep).path, file)
 
 

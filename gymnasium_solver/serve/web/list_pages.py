@@ -20,7 +20,7 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.select import FIELDS, check_column, value_of
 from gymnasium_solver.runs.store import stamp
 from gymnasium_solver.runs.summary import RunSummary
-from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Runs
+from gymnasium_solver.serve.questions import Answer, BadRequest, ManyRuns, OneRun, Runs
 from gymnasium_solver.serve.web.handling import Web
 from gymnasium_solver.serve.web.stream import COLUMNS, row
 
@@ -29,8 +29,6 @@ FRESH_S = 0.3
 MOST_COLUMNS = 20
 MOST_VALUES = 12
 SPARK_POINTS = 32
-Selected = Annotated[Sequence[Run], Runs(20_000)]
-"""Runs that are selected in the table, which may be all that it shows."""
 
 
 def list_runs(web: Web, cursor: str | None = None) -> Response:
@@ -138,7 +136,7 @@ def _sparkline(web: Web, run: Run) -> list[list[float]]:
 
 
 def tag_runs(
-    web: Web, runs: Selected, add: Sequence[str] = (), remove: Sequence[str] = ()
+    web: Web, runs: ManyRuns, add: Sequence[str] = (), remove: Sequence[str] = ()
 ) -> Answer:
     for run in runs:
         own = query.get_run(run).tags
@@ -156,7 +154,7 @@ def archived(web: Web) -> Answer:
     return {"columns": COLUMNS, "rows": [row(n, run) for n, run in enumerate(found)]}
 
 
-def archive_runs(web: Web, runs: Selected) -> Answer:
+def archive_runs(web: Web, runs: ManyRuns) -> Answer:
     return {"archived": [path.name for path in archive(runs)]}
 
 

@@ -1,5 +1,5 @@
-"""What the page of a run asks: all but its curves, its log and videos; streams; and what a page may
-do here."""
+"""What the page of a run asks: all but its curves, its files, log and videos; streams; what a page
+may do here; and the buttons that delete and rename runs and change fields while one trains."""
 
 import re
 from contextlib import suppress
@@ -13,15 +13,24 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.printable import printable, printable_lines
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alerts.alert import advised_changes
-from gymnasium_solver.runs.files import finite
-from gymnasium_solver.runs.manage import read_labels
+from gymnasium_solver.runs.edits import ask_pause
+from gymnasium_solver.runs.files import finite, read_bytes
+from gymnasium_solver.runs.manage import read_labels, remove, rename, size_of
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.resolve import run_name
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.runs.words import next_steps, result_rows, train_command
-from gymnasium_solver.serve.questions import Answer, OneRun, SomeRuns
-from gymnasium_solver.serve.web.handling import Web, answer
-from gymnasium_solver.serve.web.job_pages import find_job
+from gymnasium_solver.serve import trainings
+from gymnasium_solver.serve.questions import (
+    Answer,
+    BadRequest,
+    Fields,
+    ManyRuns,
+    OneRun,
+    SomeRuns,
+)
+from gymnasium_solver.serve.web.handling import Web, answer, attachment
+from gymnasium_solver.serve.web.job_pages import begin_job, find_job
 from gymnasium_solver.serve.web.stream import changes_of, follow_text, lines_of
 from gymnasium_solver.version import __version__
 
@@ -187,6 +196,52 @@ def stream(
     )
 
 
+# --- its buttons
+
+
+def delete_runs(web: Web, runs: ManyRuns) -> Answer:
+    """For good, unlike the archive."""
+    remove(runs)
+    return {"deleted": [run.id for run in runs]}
+
+
+def rename_run(web: Web, run: OneRun, name: str) -> Answer:
+    return {"run": rename(run, name.strip()).name}
+
+
+def files(web: Web, run: OneRun) -> Answer:
+    """Bytes of the run's folder, by part; the config as it is in its file."""
+    parts = {path.name: size_of(path) for path in run.path.iterdir() if path.is_dir()}
+    whole = size_of(run.path)
+    return {
+        "bytes": whole,
+        "parts": {printable(name): size for name, size in parts.items() if size},
+        "config": read_bytes(run.config_path, "").decode(errors="replace"),
+    }
+
+
+def log_file(web: Web, run: OneRun) -> Response:
+    text = read_bytes(run.log_path, "").decode(errors="replace")
+    return attachment(text, f"{run.id}.log", "text/plain")
+
+
+def change_fields(web: Web, run: OneRun, fields: Fields, trust: bool = False) -> Answer:
+    """Change fields while the run trains, as `gsolve set` does: a job that ends when they have
+    taken effect, or with the reason why not."""
+    trainings.as_flags(fields)  # names and texts, nothing else
+    if not fields:
+        raise BadRequest("'fields' is empty: no field to change was given")
+    words = ["set", run_name(run, web.root), *(f"{n}={text}" for n, text in fields.items())]
+    words += ["--source", "web page", "--runs-dir", str(web.root)]
+    words += trainings.trust_flags(str(run.config_path), trust)
+    return {"job": begin_job(web, "set", *words)}
+
+
+def pause_run(web: Web, run: OneRun, paused: bool) -> Answer:
+    ask_pause(run, paused)
+    return {"run": run.id, "paused": paused}
+
+
 QUESTIONS = {
     "GET /api/session": session,
     "POST /api/login": login,
@@ -195,4 +250,10 @@ QUESTIONS = {
     "GET /api/runs/{run}/log": log,
     "GET /api/runs/{run}/videos/{name}": video,
     "GET /api/stream": stream,
+    "POST /api/runs/delete": delete_runs,
+    "POST /api/runs/{run}/rename": rename_run,
+    "POST /api/runs/{run}/set": change_fields,
+    "POST /api/runs/{run}/pause": pause_run,
+    "GET /api/runs/{run}/files": files,
+    "GET /api/runs/{run}/log.txt": log_file,
 }
