@@ -52,8 +52,7 @@ class Registry:
         return [*self.built_in, *self.items]
 
     def get(self, name: str) -> Any:
-        """The thing of this name, imported if need be; ConfigError with a suggestion if there is
-        none."""
+        """The thing of this name, imported if need be; ConfigError if there is none."""
         if name in self.items:
             return self.items[name]
         if not self.built_in.get(name):

@@ -165,5 +165,4 @@ class _Section:
             timer._keep(self.name, start, now)
 
 
-OFF = Timer()
-"""For agents outside training; `detail` and `each` have no effect."""
+OFF = Timer()  # for agents outside training; `detail` and `each` have no effect

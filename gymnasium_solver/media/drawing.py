@@ -68,14 +68,16 @@ def fit(frame: np.ndarray, width: int, height: int) -> np.ndarray:
     small = resized(frame, scale_for(frame.shape, width, height))
     if small.shape[:2] == (height, width):
         return small
+    return _within(small, height, width, (height - len(small)) // 2, (width - small.shape[1]) // 2)
+
+
+def _within(
+    picture: np.ndarray, height: int, width: int, top: int = 0, left: int = 0
+) -> np.ndarray:
+    """A picture on a background of this size."""
     canvas = np.full((height, width, 3), BACKGROUND, np.uint8)
-    top, left = (height - small.shape[0]) // 2, (width - small.shape[1]) // 2
-    canvas[top : top + small.shape[0], left : left + small.shape[1]] = small
+    canvas[top : top + picture.shape[0], left : left + picture.shape[1]] = picture
     return canvas
-
-
-def dimmed(frame: np.ndarray) -> np.ndarray:
-    return (frame * DIM).astype(np.uint8)
 
 
 @lru_cache
@@ -221,10 +223,8 @@ def stretched(map_: np.ndarray) -> np.ndarray:
 
 
 class Palette(NamedTuple):
-    heat: np.ndarray
-    """Colours of values from 0 to 1, evenly spaced."""
-    signed: np.ndarray
-    """Of values from -1 to 1."""
+    heat: np.ndarray  # colours of values from 0 to 1, evenly spaced
+    signed: np.ndarray  # of values from -1 to 1
 
 
 def _palette(heat: str, signed: str) -> Palette:
@@ -276,11 +276,10 @@ def strip(tiles: Sequence[tuple[str, np.ndarray]], columns: int = 5) -> np.ndarr
     """Pictures of any size with a caption each, in rows."""
     height = max(picture.shape[0] for _, picture in tiles)
     width = max(96, *(picture.shape[1] for _, picture in tiles))
-    labelled = []
-    for label, picture in tiles:
-        canvas = np.full((height, width, 3), BACKGROUND, np.uint8)
-        canvas[: picture.shape[0], : picture.shape[1]] = picture
-        labelled.append(with_caption(canvas, [label], SMALL_TEXT))
+    labelled = [
+        with_caption(_within(picture, height, width), [label], SMALL_TEXT)
+        for label, picture in tiles
+    ]
     return _page_grid(labelled, columns)
 
 
@@ -341,7 +340,9 @@ class HalfBlocks:
     pixels, one above the other."""
 
     def __init__(self, frame: np.ndarray, columns: int, rows: int) -> None:
-        self.pixels = shrink(frame, columns, 2 * rows)
+        scale = max(frame.shape[1] / columns, frame.shape[0] / (2 * rows), 1.0)
+        size = max(1, int(frame.shape[1] / scale)), max(2, int(frame.shape[0] / scale))
+        self.pixels = np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BOX))
 
     @property
     def height(self) -> int:
@@ -362,10 +363,3 @@ class HalfBlocks:
 def _style(r: int, g: int, b: int, r2: int, g2: int, b2: int) -> Style:
     """The foreground is the upper pixel, the background the lower one."""
     return Style(color=Color.from_rgb(r, g, b), bgcolor=Color.from_rgb(r2, g2, b2))
-
-
-def shrink(frame: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Area means with the frame's aspect ratio, no larger than width x height."""
-    scale = max(frame.shape[1] / width, frame.shape[0] / height, 1.0)
-    wide, high = max(1, int(frame.shape[1] / scale)), max(2, int(frame.shape[0] / scale))
-    return np.asarray(Image.fromarray(frame).resize((wide, high), Image.Resampling.BOX))

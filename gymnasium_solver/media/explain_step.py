@@ -91,14 +91,10 @@ def target_of(name: str) -> str:
 @dataclass(frozen=True)
 class Subject:
     inputs: Inputs
-    score: Callable[[Inputs], Tensor]
-    """Inputs of any number of rows -> [B]."""
-    stacks: dict[str, nn.Module]
-    """The convolutions between each image part and the score."""
-    what: str
-    """The explained number in words."""
-    number: float
-    """Its value at this step."""
+    score: Callable[[Inputs], Tensor]  # inputs of any number of rows -> [B]
+    stacks: dict[str, nn.Module]  # the convolutions between each image part and the score
+    what: str  # the explained number in words
+    number: float  # its value at this step
 
     def score_of(self, name: str) -> Callable[[Tensor], Tensor]:
         """The score as a function of one part; the other parts are held."""
@@ -289,19 +285,14 @@ def _along(mean: Score) -> Score:
 class ImageView:
     """One image part of the network's input."""
 
-    name: str
-    """The name of the part; "" where the observation is the image."""
-    planes: np.ndarray
-    """[C, H, W] as the network gets them."""
-    groups: list[Group]
-    """Which planes are a frame."""
-    layer: str
-    """The layer of the class activation maps."""
+    name: str  # the name of the part; "" where the observation is the image
+    planes: np.ndarray  # [C, H, W] as the network gets them
+    groups: list[Group]  # which planes are a frame
+    layer: str  # the layer of the class activation maps
     maps: dict[str, np.ndarray]
     """By method: of `gradient` [C, H, W], of `occlusion` [len(groups), H, W] (positive: covering it
     lowers the score), of the others [H, W]."""
-    activations: dict[str, np.ndarray]
-    """[K, h, w] by layer."""
+    activations: dict[str, np.ndarray]  # [K, h, w] by layer
 
     def pictures(self, method: str | None = None) -> list[np.ndarray]:
         """Each group of planes as a picture, under the map of a method."""
@@ -320,8 +311,7 @@ class ImageView:
 
 @dataclass(frozen=True)
 class View:
-    what: str
-    """The explained number in words."""
+    what: str  # the explained number in words
     number: float
     images: list[ImageView]
     contributions: list[tuple[str, float]]
@@ -384,15 +374,15 @@ def component_names(encoder: ObsEncoder | None, known: Sequence[str], n: int) ->
         return list(known)
     names: list[str] = []
     for vector in () if encoder is None else encoder.vectors:
-        label = vector.name or "obs"
-        many = vector.width > 1
-        names += [f"{label}[{i}]" if many else label for i in range(vector.width)]
+        names += _indexed(vector.name, range(vector.width))
     for one_hot in () if encoder is None else encoder.one_hots:
-        label = one_hot.name or "obs"
-        columns, values = one_hot.columns.tolist(), one_hot.values.tolist()
-        many = len(set(columns)) > 1
-        names += [
-            f"{label}[{column}]={value}" if many else f"{label}={value}"
-            for column, value in zip(columns, values, strict=True)
-        ]
+        labels = _indexed(one_hot.name, one_hot.columns.tolist())
+        values = one_hot.values.tolist()
+        names += [f"{label}={value}" for label, value in zip(labels, values, strict=True)]
     return names if len(names) == n else [str(i) for i in range(n)]
+
+
+def _indexed(part: str, places: Sequence[int]) -> list[str]:
+    """A label for each place of a part; without its number if there is only one place."""
+    label = part or "obs"
+    return [f"{label}[{i}]" for i in places] if len(set(places)) > 1 else [label] * len(places)

@@ -11,6 +11,7 @@ action there or lets another checkpoint go on, and checks that the observations 
 import dataclasses
 import hashlib
 import io
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -25,13 +26,13 @@ from PIL import Image
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.errors import ConfigError, EnvError, first_line
-from gymnasium_solver.media.about import about_environment, about_model
 from gymnasium_solver.media.drawing import group_pictures, mosaic
 from gymnasium_solver.media.explain_step import groups_of
 from gymnasium_solver.media.labels import action_names, action_text
 from gymnasium_solver.media.player import Decision, Moment, PolicyActor, Scene
 from gymnasium_solver.media.stage import engine_text
 from gymnasium_solver.media.step_columns import Plan, derived
+from gymnasium_solver.nets.describe import describe_network
 from gymnasium_solver.runs.episodes import Episode, EpisodeWriter, get_episode
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.spaces.observations import obs_arrays
@@ -50,17 +51,14 @@ SMALL_PNG = 16 * 1024
 JPEG_QUALITY = 85
 
 
-Tiles = list[dict[str, Any]]
-"""The images of a picture: label, place and size."""
+Tiles = list[dict[str, Any]]  # the images of a picture: label, place and size
 Picture = tuple[np.ndarray, Tiles]
 
 
 @dataclass(frozen=True)
 class Branch:
-    of: str
-    """Id of the episode."""
-    at: int
-    """The first step that may differ."""
+    of: str  # id of the episode
+    at: int  # the first step that may differ
     action: Any = None
     """What to do there, as JSON or as its label; None: what the agent decides."""
 
@@ -371,6 +369,55 @@ def _plain(value: Any) -> Any:
     return value[:MOST_TEXT] if isinstance(value, str) else None
 
 
+# -- the agent and the environment as facts --------------------------------------------------------
+
+
+def about_environment(scene: Scene) -> dict[str, Any]:
+    """Facts by name, as they are shown. Those that are not known are left out."""
+    config, meta = scene.found.config, scene.run.meta()
+    env, spec = scene.stage.env, scene.stage.spec
+    facts = {
+        "id": config.env_id,
+        "description": spec.description,
+        "goal": spec.goal,
+        "reward": spec.reward or spec.rewards.description,
+        "episode": spec.episode,
+        "source": spec.source,
+        "engine": env.spec.engine,
+        "class": type(env).__name__,
+        "observations": str(env.observation_space),
+        "actions": str(env.action_space),
+        "action labels": ", ".join(spec.action_space.label_list()),
+        "solved at": meta.get("threshold"),
+        "time limit": meta.get("max_episode_steps"),
+        "arguments": config.env_kwargs,
+        "wrappers": [one["id"] for one in config.env_wrappers],
+    }
+    return {name: value for name, value in facts.items() if value not in (None, "", [], {})}
+
+
+def about_model(scene: Scene, obs: Any) -> dict[str, Any]:
+    """Class, size and device of the network, and its layers, measured on one observation."""
+    agent = scene.agent
+    assert agent is not None
+    config, net = scene.found.config, agent.net
+    shape = agent.policy.actions.shape
+    batch = map_tree(lambda part: np.asarray(part)[None], obs)
+    n_parameters = sum(parameter.numel() for parameter in net.parameters())
+    rows = describe_network(net, batch, math.prod(shape) if shape else 0) if n_parameters else []
+    return {
+        "algorithm": config.algo_id,
+        "agent": type(agent).__name__,
+        "network": type(net).__name__,
+        "parameters": n_parameters,
+        "optimiser": getattr(config, "optimizer", None),
+        "trained on": scene.run.meta().get("device"),
+        "here on": str(agent.device),
+        "env steps": scene.env_steps,
+        "layers": [row._asdict() for row in rows],
+    }
+
+
 # -- pictures -----------------------------------------------------------------------------------
 
 
@@ -379,8 +426,7 @@ class FrameEncoder:
 
     def __init__(self, format: str | None = None) -> None:
         self.format = format
-        self.size: tuple[int, int] | None = None
-        """Width and height of the first frame."""
+        self.size: tuple[int, int] | None = None  # width and height of the first frame
 
     def __call__(self, frame: np.ndarray) -> bytes:
         image = Image.fromarray(np.ascontiguousarray(frame))

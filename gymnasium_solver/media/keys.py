@@ -28,8 +28,7 @@ DIRECTIONS = {
 }
 BUTTONS = ("space", "x", "z", "c", "v", "b", "f", "g", "h", "j", "k", "l")
 """Keys for all other words, in the order in which labels name them."""
-SIDESTEP = {"left": "a", "right": "d"}
-"""Left and right of moving, where turning has the arrows."""
+SIDESTEP = {"left": "a", "right": "d"}  # left and right of moving, where turning has the arrows
 PAIRS = (("left", "right"), ("down", "up"), ("a", "d"), ("z", "x"), ("c", "v"), ("f", "g"),
          ("h", "j"), ("k", "l"))  # fmt: skip
 """Less and more of each number of a continuous action."""
@@ -52,10 +51,8 @@ Chord = tuple[frozenset[str], int]
 class KeyMap:
     """The actions of a person."""
 
-    keys: set[str]
-    """All keys that count."""
-    help: list[tuple[str, str]]
-    """(keys, what they do)."""
+    keys: set[str]  # all keys that count
+    help: list[tuple[str, str]]  # (keys, what they do)
     choose: Callable[[Collection[str], Sequence[float]], np.ndarray | None]
 
     def action(self, held: Collection[str], axes: Sequence[float] = ()) -> np.ndarray | None:

@@ -4,6 +4,7 @@ spaces), actions in words, and bars of what the agent computes."""
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,15 +40,10 @@ def action_names(stage: Stage) -> list[str]:
     """A name for each choice of a Discrete space, each bit, or each number of a Box."""
     space = stage.env.action_space
     n = _width(space)
-    given = stage.spec.action_space.label_list()
-    if len(given) == n:
-        return given
-    known = _known_names(stage, n)
-    if known:
-        return known
-    word = "action" if is_discrete(space) else "component"
-    if is_multi_binary(space):
-        word = "button"
+    for known in (stage.spec.action_space.label_list, partial(_known_names, stage)):
+        if len(given := known()) == n:
+            return given
+    word = "action" if is_discrete(space) else "button" if is_multi_binary(space) else "component"
     start = int(space.start) if is_discrete(space) else 0
     return [f"{word} {i + start}" for i in range(n)]
 
@@ -55,16 +51,14 @@ def action_names(stage: Stage) -> list[str]:
 def _width(space: Any) -> int:
     if is_discrete(space):
         return int(space.n)
-    return math.prod(space.shape or ()) if space.shape is not None else 0
+    return 0 if space.shape is None else math.prod(space.shape)
 
 
-def _known_names(stage: Stage, n: int) -> list[str]:
-    if stage.env.spec.suite == "minigrid" and n == len(MINIGRID):
+def _known_names(stage: Stage) -> list[str]:
+    if stage.env.spec.suite == "minigrid":
         return list(MINIGRID)
-    if stage.config.env_id.startswith(ATARI_PREFIX) and not stage.config.env_wrappers:
-        names = _atari_names(stage.config.env_id)
-        return names if len(names) == n else []
-    return []
+    is_atari = stage.config.env_id.startswith(ATARI_PREFIX) and not stage.config.env_wrappers
+    return _atari_names(stage.config.env_id) if is_atari else []
 
 
 def _atari_names(env_id: str) -> list[str]:
@@ -103,8 +97,7 @@ def action_text(stage: Stage, names: Sequence[str], action: Any) -> str:
 
 
 def features(stage: Stage, most: int = MOST_COMPONENTS) -> list[Feature]:
-    """The numbers of the raw observation in order; [] where they are an image or more than
-    `most`."""
+    """The numbers of the raw observation in order; [] of an image, and where there are more."""
     space = stage.tap.observation_space
     parts = part_spaces(space)
     width = sum(_numbers(part) for part in parts.values())
@@ -150,10 +143,9 @@ def _bounds(component: Component) -> tuple[float | None, float | None]:
 def _of_space(name: str, part: Any) -> list[Feature]:
     if is_discrete(part):
         return [Feature(name, float(part.start), float(part.start + part.n - 1))]
-    low = np.broadcast_to(getattr(part, "low", 0.0), part.shape).reshape(-1)
-    high = np.broadcast_to(getattr(part, "high", 1.0), part.shape).reshape(-1)
-    names = _numbered(name, _numbers(part))
-    return [Feature(names[i], finite(low[i]), finite(high[i])) for i in range(len(names))]
+    ends = (getattr(part, "low", 0.0), getattr(part, "high", 1.0))
+    low, high = (map(finite, np.broadcast_to(end, part.shape).reshape(-1)) for end in ends)
+    return list(map(Feature, _numbered(name, _numbers(part)), low, high))
 
 
 def finite(bound: Any) -> float | None:
@@ -169,15 +161,11 @@ class Bar:
 
     name: str
     number: str
-    share: float
-    """Where the bar ends."""
+    share: float  # where the bar ends
     is_chosen: bool
-    zero: float = 0.0
-    """Where it starts."""
-    deviation: tuple[float, ...] = ()
-    """Where the mean plus or minus a standard deviation is."""
-    action: float | None = None
-    """Where the action is, of a continuous one."""
+    zero: float = 0.0  # where it starts
+    deviation: tuple[float, ...] = ()  # where the mean plus or minus a standard deviation is
+    action: float | None = None  # where the action is, of a continuous one
 
 
 def action_bars(stage: Stage, names: Sequence[str], decision: Decision) -> tuple[str, list[Bar]]:
@@ -191,16 +179,15 @@ def action_bars(stage: Stage, names: Sequence[str], decision: Decision) -> tuple
         return "", []
     title = "Q-values" if chances is None else "action probabilities"
     title += " and Q-values" if chances is not None and q is not None else ""
-    low, span = float(values.min()), float(np.ptp(values)) or 1.0
-    chosen, bars = _chosen(space, decision.action), []
-    for i, value in enumerate(values.tolist()):
-        name = names[i] if i < len(names) else f"choice {i}"
-        number = f"{value:.4g}" if chances is None else f"{value:.3f}"
-        number += f"  {q[i]:.3g}" if chances is not None and q is not None else ""
-        # A bar of Q-values is never empty: the lowest value has a tenth.
-        share = 0.1 + 0.9 * (value - low) / span if chances is None else value
-        bars.append(Bar(name, number, share, i in chosen))
-    return title, bars
+    shares, shown = values, [f"{value:.3f}" for value in values.tolist()]
+    if chances is None:  # a bar of Q-values is never empty: the lowest value has a tenth
+        shares = 0.1 + 0.9 * (values - values.min()) / (float(np.ptp(values)) or 1.0)
+        shown = [f"{value:.4g}" for value in values.tolist()]
+    elif q is not None:
+        shown = [f"{one}  {value:.3g}" for one, value in zip(shown, q.tolist(), strict=False)]
+    known = [*names, *(f"choice {i}" for i in range(len(names), len(values)))]
+    chosen, rows = _chosen(space, decision.action), zip(known, shown, shares.tolist(), strict=False)
+    return title, [Bar(*row, is_chosen=i in chosen) for i, row in enumerate(rows)]
 
 
 def _continuous_bars(space: Any, names: Sequence[str], decision: Decision) -> list[Bar]:
@@ -213,19 +200,15 @@ def _continuous_bars(space: Any, names: Sequence[str], decision: Decision) -> li
         found: list[float] = ((values - low) / (high - low)).tolist()
         return found
 
+    def within(values: np.ndarray) -> list[float]:
+        return [min(max(share, 0.0), 1.0) for share in shares(values)]
+
     ends = zip(shares(mean - std), shares(mean + std), strict=True)
-    rows = zip(names, action, shares(mean), shares(0 * mean), ends, shares(action), strict=False)
+    seen = (tuple(end for end in both if 0 <= end <= 1) for both in ends)
+    rows = zip(names, action, shares(mean), within(0 * mean), seen, within(action), strict=False)
     return [
-        Bar(
-            name,
-            f"{number:+.3f}",
-            share,
-            True,
-            min(max(zero, 0.0), 1.0),
-            tuple(end for end in both if 0 <= end <= 1),
-            min(max(at, 0.0), 1.0),
-        )
-        for name, number, share, zero, both, at in rows
+        Bar(name, f"{number:+.3f}", share, True, zero, deviation, at)
+        for name, number, share, zero, deviation, at in rows
     ]
 
 

@@ -19,8 +19,7 @@ PANELS = {
     "cam": "f5", "activations": "f6", "filters": "f7", "toolbar": "f10",
 }  # fmt: skip
 """The panels that can be switched, and their keys."""
-INSIDE = ("cam", "activations", "filters")
-"""Those that look into a network with convolutions."""
+INSIDE = ("cam", "activations", "filters")  # those that look into a network with convolutions
 METHODS = tuple(TITLES)
 SIZE = (1180, 740)
 LEAST = (760, 520)
@@ -30,13 +29,11 @@ LEAST = (760, 520)
 class Layout:
     shown: set[str] = field(default_factory=lambda: set(PANELS) - set(INSIDE))
     palette: str = next(iter(PALETTES))
-    method: str = METHODS[0]
-    """Of the class activation map."""
+    method: str = METHODS[0]  # of the class activation map
     size: tuple[int, int] = SIZE
     layer: int = 0
     """Of the network, whose activations and filters are shown; counts on over the last one."""
-    plot_steps: int | None = None
-    """The plots show the last steps only; None: the whole episode."""
+    plot_steps: int | None = None  # the plots show the last steps only; None: the whole episode
 
     def take(self, key: str) -> str | None:
         """Do what a key means, and tell it; None if it means nothing here."""

@@ -55,8 +55,7 @@ def write_dataset(
     seed: int | None = None,
     trust: bool = False,
 ) -> Written:
-    """Play and write; RunError if `out` exists or cannot name a dataset. `greedy`: by default as
-    the run is judged."""
+    """Play and write; RunError if `out` exists or cannot name a dataset."""
     greedy = acts_greedily(found.run) if greedy is None else greedy
     try:
         import minari

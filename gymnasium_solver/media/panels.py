@@ -1,17 +1,23 @@
-"""The picture in the play window: the frame, the agent's numbers, observations, plots, keys."""
+"""The picture in the play window: the frame, the agent's numbers, observations, plots, keys, and
+what happens inside the convolutions of its network."""
 
 import math
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from gymnasium_solver.media.cnn_view import CnnView
+from gymnasium_solver.algos.agent import Agent
+from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.media import drawing
 from gymnasium_solver.media.drawing import cut, font, resized, rgb
+from gymnasium_solver.media.explain_step import look, subject_of
 from gymnasium_solver.media.labels import Bar, Feature, action_bars, numbers
 from gymnasium_solver.media.layout import INSIDE, PANELS, Layout
-from gymnasium_solver.media.player import Decision
+from gymnasium_solver.media.player import Decision, Moment, PolicyActor, encoder_of
+from gymnasium_solver.media.saliency import conv_layers
 from gymnasium_solver.media.session import Session
 
 BACKGROUND, PANEL, LINE = (22, 24, 29), (31, 34, 41), (58, 63, 74)
@@ -29,10 +35,8 @@ TOOLS = (
     ("s", "save"), ("q", "quit"),
 )  # fmt: skip
 ALIGNED = {"left": 0.0, "centre": 0.5, "right": 1.0}
-Rect = tuple[int, int, int, int]
-"""Left, top, width, height."""
-Place = tuple[float, float, float, float]
-"""The same, between pixels."""
+Rect = tuple[int, int, int, int]  # left, top, width, height
+Place = tuple[float, float, float, float]  # the same, between pixels
 Colour = tuple[int, int, int]
 
 
@@ -143,6 +147,58 @@ class Ranges:
         return (low, high) if high > low else (low - 1.0, high + 1.0)
 
 
+Pictures = dict[str, tuple[str, list[np.ndarray]]]
+"""By panel: its title, and the pictures side by side."""
+
+
+class CnnView:
+    """The inside of the convolutions of a session's agent; made once for each moment."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._moment: Moment | None = None
+        self._made: dict[Any, Pictures] = {}
+
+    @property
+    def agent(self) -> Agent | None:
+        """The agent, if its network has convolutions of ours."""
+        actor = self.session.player.actor
+        agent = actor.agent if isinstance(actor, PolicyActor) else None
+        encoder = None if agent is None else encoder_of(agent)
+        return agent if encoder is not None and encoder.layouts else None
+
+    def pictures(self, layout: Layout) -> Pictures:
+        """{} at the end of an episode, and for other networks."""
+        agent, moment = self.agent, self.session.moment
+        if agent is None or moment.decision is None or moment.decision.chosen is None:
+            return {}
+        if moment is not self._moment:
+            self._moment, self._made = moment, {}
+        key = layout.method, layout.layer, layout.palette
+        if key not in self._made:
+            try:
+                self._made[key] = _inside(agent, moment, layout)
+            except ConfigError as error:  # a network of a plugin
+                self._made[key], self.session.message = {}, str(error)
+        return self._made[key]
+
+
+def _inside(agent: Agent, moment: Moment, layout: Layout) -> Pictures:
+    view, colours = look(agent, moment, (layout.method,)), drawing.PALETTES[layout.palette]
+    image = view.images[0]
+    name = list(image.activations)[layout.layer % len(image.activations)]
+    heat = drawing.stretched(image.maps[layout.method])
+    layers = conv_layers(next(iter(subject_of(agent, moment, "action").stacks.values())))
+    weights = layers[layout.layer % len(layers)].conv.weight.detach().cpu().numpy()
+    cams = [drawing.overlay(one, heat, colours.heat) for one in image.pictures()]
+    maps = drawing.channel_grid(image.activations[name], colours.heat)
+    return {
+        "cam": (f"{layout.method} of the {view.what}; M: another method", cams),
+        "activations": (f"activations of {name}; L: another layer", [maps]),
+        "filters": (f"filters of {name}", [drawing.filter_grid(weights, colours.signed)]),
+    }
+
+
 class Painter:
     """Draws the window of a session, as its layout asks for."""
 
@@ -150,8 +206,7 @@ class Painter:
         self.session, self.layout, self.keys = session, layout, keys
         self.inside = CnnView(session)
         self._ranges = Ranges()
-        self.buttons: list[tuple[Rect, str]] = []
-        """Where a click does what a key does."""
+        self.buttons: list[tuple[Rect, str]] = []  # where a click does what a key does
 
     def picture(self) -> np.ndarray:
         """The whole window, uint8 (height, width, 3)."""
@@ -233,23 +288,20 @@ class Painter:
         taken = GAP
         if "toolbar" in layout.shown:
             for key, text in TOOLS:
-                taken = self._button(canvas, key, text, (taken, top), is_on=False)
+                taken = self._button(canvas, key, text, (taken, top))
+            can_look = self.inside.agent is not None
+            panels = [(key, name) for name, key in PANELS.items() if can_look or name not in INSIDE]
             left = GAP
-            for name, key in PANELS.items():
-                if name not in INSIDE or self.inside.agent is not None:
-                    left = self._button(canvas, key, name, (left, top + 22), name in layout.shown)
-            for key, text in (("f8", f"palette {layout.palette}"), ("f9", "keep")):
-                left = self._button(canvas, key, text, (left, top + 22), is_on=False)
+            for key, name in (*panels, ("f8", f"palette {layout.palette}"), ("f9", "keep")):
+                left = self._button(canvas, key, name, (left, top + 22))
         note, colour = told or session.stage.note or "", ORANGE if told else FAINT
         canvas.text(note, (width - GAP, top), SMALL, colour, "right", width - GAP - taken - 30)
 
-    def _button(
-        self, canvas: Canvas, key: str, text: str, place: tuple[int, int], is_on: bool
-    ) -> int:
-        """A word of the toolbar; where the next one begins."""
+    def _button(self, canvas: Canvas, key: str, text: str, place: tuple[int, int]) -> int:
+        """A word of the toolbar, green while its panel is shown; where the next one begins."""
         left, top = place
-        shown = f"{key.upper()} {text}"
-        taken = canvas.text(shown, place, SMALL, GREEN if is_on else FAINT)
+        colour = GREEN if text in self.layout.shown else FAINT
+        taken = canvas.text(f"{key.upper()} {text}", place, SMALL, colour)
         self.buttons.append(((left, top, taken, 20), key))
         return left + taken + 16
 
@@ -324,15 +376,13 @@ def _actions(canvas: Canvas, bars: Sequence[Bar], inner: Rect) -> None:
 
 def _images(decision: Decision | None) -> list[np.ndarray]:
     """Pictures of what the network sees: planes of an image side by side."""
+    seen = {} if decision is None else decision.seen
     pictures = []
-    for name, planes in {} if decision is None else decision.seen.items():
-        if name.startswith("image"):
-            shades = planes - planes.min()
-            shades = shades / (shades.max() or 1.0)
-            if len(shades) == 3:
-                pictures.append(rgb(np.moveaxis(shades, 0, -1)))
-            else:
-                pictures += [rgb(plane) for plane in shades[-4:]]
+    for planes in (planes for name, planes in seen.items() if name.startswith("image")):
+        shades = planes - planes.min()
+        shades = shades / (shades.max() or 1.0)
+        shown = [np.moveaxis(shades, 0, -1)] if len(shades) == 3 else shades[-4:]
+        pictures += [rgb(picture) for picture in shown]
     return pictures
 
 

@@ -43,17 +43,14 @@ from gymnasium_solver.tree import map_tree
 class Decision:
     action: np.ndarray
     """As the environment's `step` takes it (one row of numbers for a Dict or Tuple)."""
-    chosen: np.ndarray | None = None
-    """The same in the policy's units."""
+    chosen: np.ndarray | None = None  # the same in the policy's units
     probabilities: np.ndarray | None = None
     """The probability of each choice, or of each bit being set."""
-    q_values: np.ndarray | None = None
-    """The Q-value of each discrete action."""
+    q_values: np.ndarray | None = None  # the Q-value of each discrete action
     mean: np.ndarray | None = None
     std: np.ndarray | None = None
     """Moments of a continuous action; `std` is that of the noise before squashing to the bounds."""
-    value: float | None = None
-    """Return that the agent expects from here on."""
+    value: float | None = None  # return that the agent expects from here on
     best: np.ndarray | None = None
     """The action that the agent considers best, as `step` takes it."""
     entropy: float | None = None
@@ -131,8 +128,7 @@ class PolicyActor:
         self._carry = self.agent.policy.took(self._carry, actions)
 
     def _best(self, obs: Any, is_first: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-        """The greedy actions. A planner draws numbers for them, which are not those of the
-        episode."""
+        """The greedy actions; the numbers that a planner draws are not those of the episode."""
         policy = self.agent.policy
         before, policy.rng = policy.rng, np.random.default_rng(0)
         best = policy.greedy(obs, self._carry, is_first, mask)
@@ -218,30 +214,20 @@ class RandomActor:
 
 @dataclass(frozen=True)
 class Moment:
-    row: int
-    """Which of the environments, from 0."""
-    t: int
-    """Steps taken in this episode."""
-    frame: np.ndarray | None
-    """uint8 (height, width, 3); None if nothing is drawn."""
-    obs: Any
-    """The observation as the agent gets it, after all wrappers."""
-    raw: Any
-    """Before the wrappers that map observations."""
-    mask: np.ndarray | None
-    """The legal actions."""
-    reward: float = 0.0
-    """The reward of the step that led here, before reward wrappers."""
-    learner_reward: float = 0.0
-    """The same, after them."""
-    episode_return: float = 0.0
-    """Sum of `reward` so far."""
+    row: int  # which of the environments, from 0
+    t: int  # steps taken in this episode
+    frame: np.ndarray | None  # uint8 (height, width, 3); None if nothing is drawn
+    obs: Any  # the observation as the agent gets it, after all wrappers
+    raw: Any  # before the wrappers that map observations
+    mask: np.ndarray | None  # the legal actions
+    reward: float = 0.0  # the reward of the step that led here, before reward wrappers
+    learner_reward: float = 0.0  # the same, after them
+    episode_return: float = 0.0  # sum of `reward` so far
     terminated: bool = False
     truncated: bool = False
     is_over: bool = False
     info: dict[str, Any] = field(default_factory=dict)
-    decision: Decision | None = None
-    """None in the last moment of an episode."""
+    decision: Decision | None = None  # None in the last moment of an episode
 
 
 class Player:
@@ -302,8 +288,7 @@ class Player:
         )
 
     def step(self, action: np.ndarray | None = None) -> None:
-        """Carry out the decisions, or in the first env `action`. In an env whose episode is over,
-        the next one opens."""
+        """Carry out the decisions, in the first env `action`; after an episode the next opens."""
         actions = np.stack([decision.action for decision in self.decide()])
         if action is not None and not np.array_equal(actions[0], action):
             actions[0] = action
@@ -357,8 +342,7 @@ class Scene:
 
     found: Found
     agent: Agent | None
-    env_steps: int
-    """Those that the agent was trained for."""
+    env_steps: int  # those that the agent was trained for
     stage: Stage
 
     @classmethod

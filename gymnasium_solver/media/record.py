@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from gymnasium_solver.media.drawing import (
+    DIM,
     caption_height,
-    dimmed,
     fit,
     grid,
     resized,
@@ -87,10 +87,11 @@ class Recorded:
 def record(player: Player, path: Path, shots: Shots, fps: float | None = None) -> Recorded:
     """`player` has `shots.n_envs` environments. `fps`: unless given, the natural speed."""
     stage = player.stage
-    if shots.is_grid and not 1 <= shots.episodes <= min(MOST_TILES, shots.rows * shots.columns):
+    most = min(MOST_TILES, shots.rows * shots.columns)
+    if shots.is_grid and not 1 <= shots.episodes <= most:
         raise VideoError(
-            f"a grid of {shots.rows} x {shots.columns} holds up to "
-            f"{min(MOST_TILES, shots.rows * shots.columns)} episodes, got {shots.episodes}."
+            f"a grid of {shots.rows} x {shots.columns} holds up to {most} episodes, "
+            f"got {shots.episodes}."
         )
     assert stage.env.n_envs == shots.n_envs
     fps = fps or stage.fps
@@ -134,9 +135,8 @@ def _in_turn(player: Player, shots: Shots, done: Recorded) -> Iterator[tuple[np.
             if shots.overlay:
                 lines = [shots.title + which, status_line(stage, names, moment)]
                 lines += [OPEN_LOOP] if shots.open_loop else []
-                yield with_caption(picture, lines, TEXT), is_last
-            else:
-                yield picture, is_last
+                picture = with_caption(picture, lines, TEXT)
+            yield picture, is_last
 
 
 def status_line(stage: Stage, names: list[str], moment: Moment) -> str:
@@ -181,8 +181,7 @@ def _frame(moment: Moment) -> np.ndarray:
 def grid_frames(
     player: Player, shots: Shots, done: Recorded | None = None
 ) -> Iterator[tuple[np.ndarray, bool]]:
-    """Pictures of all episodes at once, each with whether it is the last; `done` takes their
-    results."""
+    """Pictures of all episodes, each with whether it is the last; `done` takes the results."""
     first = player.stage.frame()
     assert first is not None, "the stage draws"
     size = _tile_size(first.shape, shots)
@@ -219,7 +218,7 @@ def _tile_size(shape: tuple[int, ...], shots: Shots) -> tuple[int, int]:
 def _tile(moment: Moment, size: tuple[int, int], shots: Shots, is_over: bool) -> np.ndarray:
     picture = fit(_frame(moment), *size)
     if is_over:
-        picture = dimmed(picture)
+        picture = (picture * DIM).astype(np.uint8)
     if not shots.overlay:
         return picture
     line = f"{moment.row + 1}   step {moment.t}   return {moment.episode_return:.6g}"

@@ -49,8 +49,7 @@ ELEMENTWISE = (nn.ReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.LeakyReLU, nn.Soft
 
 
 def input_gradient(score: Score, given: Tensor) -> np.ndarray:
-    """Derivative of the score by each input of one row, without the batch axis; zeros if the score
-    does not depend on it."""
+    """Derivative of the score by each input of one row; zeros if it does not depend on them."""
     given = given.detach().clone().requires_grad_(True)
     with torch.enable_grad():
         total = score(given).sum()
@@ -124,18 +123,12 @@ class ReceptiveField(NamedTuple):
 
     def after(self, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> "ReceptiveField":
         """The field of the units of a layer that reads units with this one."""
-        sizes, jumps, firsts = zip(
-            *(
-                (
-                    self.size[i] + dilation[i] * (kernel[i] - 1) * self.jump[i],
-                    self.jump[i] * stride[i],
-                    self.first[i] - padding[i] * self.jump[i],
-                )
-                for i in (0, 1)
-            ),
-            strict=True,
+        (y, x), (down, right) = self.size, self.jump
+        return ReceptiveField(
+            (y + dilation[0] * (kernel[0] - 1) * down, x + dilation[1] * (kernel[1] - 1) * right),
+            (down * stride[0], right * stride[1]),
+            (self.first[0] - padding[0] * down, self.first[1] - padding[1] * right),
         )
-        return ReceptiveField(sizes, jumps, firsts)
 
     def centre(self, axis: int) -> float:
         """The centre of the first unit's field."""
@@ -152,8 +145,7 @@ class ConvLayer:
     """A convolution, or a residual stage, of a stack."""
 
     name: str
-    conv: nn.Conv2d
-    """Its first convolution."""
+    conv: nn.Conv2d  # its first convolution
     output: nn.Module
     """The module whose output counts as its activations: after the non-linearity."""
     field: ReceptiveField
@@ -289,8 +281,7 @@ def _xgradcam(maps: Tensor, gradients: Tensor) -> Tensor:
 
 
 def _eigencam(maps: Tensor, gradients: Tensor) -> Tensor:
-    """The activations projected on their first right singular vector, with the sign that makes the
-    sum positive."""
+    """The activations along their first right singular vector, with a positive sum."""
     units = maps.flatten(1).t()  # [h w, K]
     _, _, directions = torch.linalg.svd(units, full_matrices=False)
     projected = units @ directions[0]
@@ -316,15 +307,9 @@ _MAPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "hirescam": lambda maps, gradients: torch.relu((gradients * maps).sum(0)),
     "eigencam": _eigencam,
 }
-TITLES = {
-    "gradcam": "Grad-CAM",
-    "gradcam++": "Grad-CAM++",
-    "xgradcam": "XGrad-CAM",
-    "layercam": "LayerCAM",
-    "hirescam": "HiResCAM",
-    "scorecam": "Score-CAM",
-    "eigencam": "EigenCAM",
-}
+_CAMS = "Grad-CAM Grad-CAM++ XGrad-CAM LayerCAM HiResCAM Score-CAM EigenCAM"
+TITLES = {title.lower().replace("-", ""): title for title in _CAMS.split()}
+"""By name, such as gradcam."""
 
 
 def spread(maps: Tensor, field: ReceptiveField, height: int, width: int) -> Tensor:

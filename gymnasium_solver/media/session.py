@@ -38,19 +38,14 @@ SAME_KEYS = {
 
 @dataclass(frozen=True)
 class Options:
-    fps: float
-    """Steps per second at speed 1."""
+    fps: float  # steps per second at speed 1
     mode: Mode = "trained"
-    episodes: int | None = None
-    """None: until the user quits."""
+    episodes: int | None = None  # None: until the user quits
     step_by_step: bool = False
-    waits_for_key: bool = False
-    """A person plays, and nothing happens without a key."""
+    waits_for_key: bool = False  # a person plays, and nothing happens without a key
     title: str = ""
-    folder: Path = Path("episodes")
-    """Where saved episodes go."""
-    record: tuple[Path, ...] = ()
-    """Files that get everything that is played: .npz, or a video."""
+    folder: Path = Path("episodes")  # where saved episodes go
+    record: tuple[Path, ...] = ()  # files that get everything that is played: .npz, or a video
 
 
 @dataclass
@@ -118,8 +113,7 @@ class Session(Pace):
         self.features: list[Feature] = features(self.stage)
         self.is_paused = options.step_by_step and options.mode != "user"
         self.last_action: np.ndarray | None = None
-        self.returns: list[float] = []
-        """Returns of the finished episodes."""
+        self.returns: list[float] = []  # returns of the finished episodes
         self.on_episode: Callable[[Session], None] | None = None
         """Called when an episode has ended."""
         self.before_episode: Callable[[Session], None] | None = None
@@ -153,8 +147,7 @@ class Session(Pace):
 
     @property
     def status(self) -> str:
-        """The line below a frame. While a person plays, it has the last action: the next one is
-        not known."""
+        """The line below a frame, with the last action of a person: the next one is not known."""
         moment = self.moment
         if self.options.mode == "user" and moment.decision is not None:
             decision = moment.decision

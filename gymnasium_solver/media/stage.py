@@ -51,20 +51,14 @@ class CannotDraw(EnvError):
 @dataclass(frozen=True)
 class Stage:
     env: VectorEnv
-    tap: Tap
-    """Has the last observations before the wrappers that map observations."""
+    tap: Tap  # has the last observations before the wrappers that map observations
     config: Config
-    spec: Spec
-    """The facts in the config: labels and names."""
+    spec: Spec  # the facts in the config: labels and names
     draws: bool
-    fps: float
-    """Env steps per second at the natural speed."""
-    note: str | None = None
-    """What differs from training."""
-    no_frames: str | None = None
-    """Why nothing is drawn."""
-    trained_on: str | None = None
-    """The engine of the training; None if the run does not tell."""
+    fps: float  # env steps per second at the natural speed
+    note: str | None = None  # what differs from training
+    no_frames: str | None = None  # why nothing is drawn
+    trained_on: str | None = None  # the engine of the training; None if the run does not tell
 
     def frame(self, row: int = 0) -> np.ndarray | None:
         """uint8 (height, width, 3) of one env."""

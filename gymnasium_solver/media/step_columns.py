@@ -43,11 +43,9 @@ NUMBERS = ("probabilities", "q_values", "mean", "std")  # of a decision
 class Plan:
     stage: Stage
     agent: Agent
-    names: list[str]
-    """Names of the actions."""
+    names: list[str]  # names of the actions
     features: list[Feature]
-    columns: dict[str, list[str]]
-    """The labels of each column, one for each number."""
+    columns: dict[str, list[str]]  # the labels of each column, one for each number
 
     @classmethod
     def of(cls, stage: Stage, agent: Agent, moment: Moment) -> "Plan":
@@ -57,34 +55,30 @@ class Plan:
         names, known = action_names(stage), features(stage, MOST_NUMBERS)
         if known and numbers(moment.raw).size != len(known):
             known = []
-        parts = action_parts(stage.env.action_space, names)
+        space = stage.env.action_space
+        parts = action_parts(space, names)
         columns: dict[str, list[str]] = {name: [name] for name in (*SINGLE, *FLAGS)}
         columns["action"] = parts
         if decision.best is not None:
             columns["greedy_action"] = parts
         if moment.mask is not None and moment.mask.size <= MOST_CHOICES:
-            columns["legal"] = choice_labels(stage.env.action_space, names)
+            columns["legal"] = choice_labels(space, names)
         for name in NUMBERS:
             array = getattr(decision, name)
             if array is not None and 0 < array.size <= MOST_CHOICES:
-                columns[name] = _labels(stage, names, array.size)
+                columns[name] = _labels(space, names, array.size)
+        known_names = [feature.name for feature in known]
         if known:
-            columns["obs"] = [feature.name for feature in known]
+            columns["obs"] = known_names
         seen = decision.seen.get("")
         if seen is not None and 0 < seen.size <= MOST_NUMBERS:
-            known_names = [feature.name for feature in known]
-            columns["seen"] = component_names(encoder_of(agent), known_names, seen.size)
-            columns |= {
-                n: columns["seen"] for n in PICTURED if getattr(decision, n).get("") is not None
-            }
+            labels = component_names(encoder_of(agent), known_names, seen.size)
+            pictured = [n for n in PICTURED if getattr(decision, n).get("") is not None]
+            columns |= dict.fromkeys(("seen", *pictured), labels)
         for name, carry in decision.carry.items():
             if carry.size <= MOST_NUMBERS:
                 columns[f"carry {name}"] = [str(i) for i in range(carry.size)]
         return cls(stage, agent, names, known, columns)
-
-    @property
-    def action_dtype(self) -> np.dtype[Any]:
-        return journal_dtype(self.stage.env.action_space)
 
     def facts(self) -> dict[str, Any]:
         space = self.stage.env.action_space
@@ -97,7 +91,7 @@ class Plan:
             "action": {
                 "kind": KINDS.get(type(space).__name__, "product"),
                 "names": self.names,
-                "dtype": self.action_dtype.newbyteorder("<").str,
+                "dtype": journal_dtype(space).newbyteorder("<").str,
                 "shape": list(action_shape(space)),
                 "leaves": [_leaf(leaf) for leaf in action_leaves(space)],
             },
@@ -105,8 +99,8 @@ class Plan:
 
     def exact(self, action: Any) -> np.ndarray:
         """An action in the type that the record keeps, which the environment gets too."""
-        shaped = np.asarray(action).reshape(action_shape(self.stage.env.action_space))
-        return shaped.astype(self.action_dtype)
+        space = self.stage.env.action_space
+        return np.asarray(action).reshape(action_shape(space)).astype(journal_dtype(space))
 
     def row(
         self, moment: Moment, action: np.ndarray | None, after: Moment | None, forced: bool = False
@@ -193,12 +187,9 @@ def choice_labels(space: Any, names: list[str]) -> list[str]:
     ]
 
 
-def _labels(stage: Stage, names: list[str], size: int) -> list[str]:
-    space = stage.env.action_space
-    for labels in (choice_labels(space, names), action_parts(space, names)):
-        if len(labels) == size:
-            return labels
-    return [str(i) for i in range(size)]
+def _labels(space: Any, names: list[str], size: int) -> list[str]:
+    known = (choice_labels(space, names), action_parts(space, names))
+    return next((labels for labels in known if len(labels) == size), [str(i) for i in range(size)])
 
 
 # -- what needs the whole episode -------------------------------------------------------------

@@ -194,11 +194,10 @@ def _fingerprint(file: Path) -> dict[str, Any]:
 def list_checkpoints(directory: Path) -> list[CheckpointInfo]:
     """The finished checkpoints, by env steps."""
     best, last = pointer_env_steps(directory, BEST), pointer_env_steps(directory, LAST)
-    infos = []
-    for env_steps, path in sorted(_finished(directory).items()):
-        is_best, is_last = env_steps == best, env_steps == last
-        infos.append(CheckpointInfo(env_steps, path, is_best, is_last, _score(path)))
-    return infos
+    return [
+        CheckpointInfo(env_steps, path, env_steps == best, env_steps == last, _score(path))
+        for env_steps, path in sorted(_finished(directory).items())
+    ]
 
 
 def find_checkpoint(directory: Path, env_steps: int) -> Path | None:
@@ -236,8 +235,7 @@ def set_metrics(directory: Path, env_steps: int, metrics: Mapping[str, Any]) -> 
 
 
 def prune(directory: Path, keep: int, needed: int | None = None) -> list[int]:
-    """Remove all but the newest `keep` checkpoints; `best`, `last` and the one at `needed` env
-    steps are always kept."""
+    """Remove all but the newest `keep` checkpoints, `best`, `last` and the one at `needed`."""
     every = [c for c in list_checkpoints(directory) if c.env_steps != needed]
     periodic = [c for c in every if not (c.is_best or c.is_last)]
     removed = periodic[: max(0, len(periodic) - keep)]
@@ -247,11 +245,8 @@ def prune(directory: Path, keep: int, needed: int | None = None) -> list[int]:
 
 
 def rewind(directory: Path, env_steps: int) -> list[int]:
-    """Remove the checkpoints after `env_steps` and point `last` there, to continue training from
-    it.
-
-    A removed `best` moves to the best remaining score, or is deleted.
-    """
+    """Remove the checkpoints after `env_steps` and point `last` there, to train on from it. A
+    removed `best` moves to the best remaining score, or is deleted."""
     removed = [c for c in list_checkpoints(directory) if c.env_steps > env_steps]
     point_to(directory, LAST, env_steps)
     if any(c.is_best for c in removed):
@@ -267,8 +262,7 @@ def rewind(directory: Path, env_steps: int) -> list[int]:
 
 
 def clean_leftovers(directory: Path) -> None:
-    """Remove leftovers of interrupted saves; restore a checkpoint that was not replaced
-    completely."""
+    """Remove what interrupted saves left; restore a checkpoint that was not replaced completely."""
     for path in directory.glob(".old-*"):
         final = directory / path.name.split("-")[1]
         if (final / "done").is_file():
@@ -339,8 +333,7 @@ def _put_in_place(temp: Path, final: Path) -> Path:
 
 
 def _remove(path: Path) -> None:
-    """Delete a checkpoint. It is renamed first, so that a kill leaves no seemingly complete
-    remainder."""
+    """Rename a checkpoint and delete it: a kill leaves nothing that seems to be complete."""
     doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
     with files.writing("the removal of an old checkpoint", path):
         os.rename(path, doomed)
@@ -367,7 +360,5 @@ def _score(path: Path) -> float | None:
         metrics = files.read_json(path / "metrics.json", FIX)
     except RunError:  # a damaged checkpoint is still listed; loading it reports the damage
         return None
-    for key in SCORE_KEYS:
-        if (score := files.finite(metrics.get(key))) is not None:
-            return score
-    return None
+    scores = (files.finite(metrics.get(key)) for key in SCORE_KEYS)
+    return next((score for score in scores if score is not None), None)

@@ -65,9 +65,8 @@ def curves(rows: Sequence[Row], names: Iterable[str] | None = None) -> dict[str,
 
 
 def logged_names(rows: Iterable[Row]) -> list[str]:
-    return list(
-        dict.fromkeys(name for row in rows for name in row if name not in ("env_steps", LOGGED_AT))
-    )
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [name for name in names if name not in ("env_steps", LOGGED_AT)]
 
 
 def choose_names(names: Iterable[str], logged: Sequence[str], *, parts: bool = False) -> list[str]:

@@ -29,8 +29,7 @@ class Request:
 
     changes: dict[str, Any]
     source: str = "gsolve set"
-    at_env_steps: int = 0
-    """Make the change at the first epoch boundary at or after this clock."""
+    at_env_steps: int = 0  # make the change at the first epoch boundary at or after this clock
     id: str = field(default_factory=lambda: f"{time.time_ns():020d}-{secrets.token_hex(3)}")
 
 
@@ -41,8 +40,7 @@ class Edit:
     id: str
     env_steps: int
     epoch: int
-    changed: dict[str, list[Any]]
-    """[old, new] by field."""
+    changed: dict[str, list[Any]]  # [old, new] by field
     source: str
 
     @property
@@ -128,10 +126,8 @@ class Rewound:
     """The edits of a run as seen from a checkpoint."""
 
     kept: list[Edit]
-    undone: dict[str, Any]
-    """Values at the checkpoint of the fields that were changed after it."""
-    again: list[Request]
-    """Changes to repeat."""
+    undone: dict[str, Any]  # values at the checkpoint of the fields that were changed after it
+    again: list[Request]  # changes to repeat
 
 
 def rewound(run: Run, env_steps: int, is_last: bool, overridden: Collection[str]) -> Rewound:

@@ -7,13 +7,12 @@ write_csv(episode, file)
 
 import csv
 import re
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
+
+import numpy as np
 
 from gymnasium_solver.runs.episodes import DERIVED, Episode
 from gymnasium_solver.runs.files import finite
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FAR = 4.0  # robust deviations from the median at which a number stands out
 SURE = 0.9  # probability of the best action above which another one is a surprise
@@ -26,8 +25,6 @@ _HIDDEN = ("terminated", "truncated", "is_greedy", "forced")
 def notable(episode: Episode) -> list[dict[str, Any]]:
     """The steps worth a look, in order: unusual rewards, surprises (large TD errors), actions that
     are not the best one, ends of lives and of the episode."""
-    import numpy as np
-
     columns = episode.columns()
     found: dict[int, list[str]] = {}
 
@@ -48,11 +45,9 @@ def notable(episode: Episode) -> list[dict[str, Any]]:
     return [{"step": t, "why": found[t]} for t in sorted(steps)]
 
 
-def _explored(columns: "dict[str, np.ndarray]") -> "np.ndarray":
+def _explored(columns: dict[str, np.ndarray]) -> np.ndarray:
     """Steps whose action was not the best one; of a policy that samples, only steps at which the
     best one had most of the probability."""
-    import numpy as np
-
     explored: np.ndarray = (columns["is_greedy"] == 0) & (columns["forced"] != 1)
     chances = columns.get("probabilities")
     if chances is not None and chances.ndim == 2 and columns["action"].ndim == 1:
@@ -62,10 +57,8 @@ def _explored(columns: "dict[str, np.ndarray]") -> "np.ndarray":
     return explored
 
 
-def _unusual(reward: "np.ndarray") -> "np.ndarray":
+def _unusual(reward: np.ndarray) -> np.ndarray:
     """Rewards that differ from the usual one, or where all differ, that are far from the middle."""
-    import numpy as np
-
     reward = np.round(reward.astype(np.float64), 5)  # differences of sums have rounding errors
     known = reward[np.isfinite(reward)]
     if not known.size:
@@ -77,10 +70,8 @@ def _unusual(reward: "np.ndarray") -> "np.ndarray":
     return _far(reward)
 
 
-def _far(numbers: "np.ndarray") -> "np.ndarray":
+def _far(numbers: np.ndarray) -> np.ndarray:
     """Far from the median, in units of the median distance from it."""
-    import numpy as np
-
     known = numbers[np.isfinite(numbers)]
     if known.size < 8:
         return np.array([], int)

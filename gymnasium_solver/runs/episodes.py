@@ -30,16 +30,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
+
+import numpy as np
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.paths import open_regular
 from gymnasium_solver.runs import files, machine
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run, live_status, utc_now
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FORMAT = 1
 FACTS, COLUMNS, DERIVED_FILE = "episode.json", "columns.f32", "derived.f32"
@@ -133,10 +132,8 @@ class Episode:
         whole = len(data) - len(data) % (4 * self.width)
         return data[start * 4 * self.width : whole]
 
-    def columns(self) -> "dict[str, np.ndarray]":
+    def columns(self) -> dict[str, np.ndarray]:
         """[rows, width] by name, and [rows] for those of width 1 and the derived ones."""
-        import numpy as np
-
         table = np.frombuffer(self.rows(), "<f4").reshape(-1, self.width)
         named = {
             column.name: table[:, column.start]
@@ -150,19 +147,15 @@ class Episode:
         """The bytes of derived.f32, rows of DERIVED; empty while the episode is played."""
         return self._read(DERIVED_FILE)
 
-    def derived(self) -> "dict[str, np.ndarray]":
-        import numpy as np
-
+    def derived(self) -> dict[str, np.ndarray]:
         data = np.frombuffer(self.derived_bytes(), "<f4")
         if not data.size or data.size % len(DERIVED):
             return {}
         table = data.reshape(-1, len(DERIVED))
         return {name: table[:, i] for i, name in enumerate(DERIVED)}
 
-    def actions(self) -> "np.ndarray":
+    def actions(self) -> np.ndarray:
         """[T, ...]: the exact actions, as `step` of the environment takes them."""
-        import numpy as np
-
         facts = self.facts.get("action") or {}
         dtype, shape = str(facts.get("dtype")), facts.get("shape")
         if not _DTYPES.fullmatch(dtype) or not isinstance(shape, list):
@@ -368,8 +361,8 @@ class EpisodeWriter:
 
     def add(
         self,
-        row: "np.ndarray",
-        action: "np.ndarray | None",
+        row: np.ndarray,
+        action: np.ndarray | None,
         digest: bytes,
         info: Mapping[str, Any] | None = None,
     ) -> None:
@@ -388,7 +381,7 @@ class EpisodeWriter:
                 self._packs[view] = PackWriter(self.path, view)
             self._packs[view].add(body)
 
-    def finish(self, derived: "np.ndarray | None", result: Mapping[str, Any]) -> Episode:
+    def finish(self, derived: np.ndarray | None, result: Mapping[str, Any]) -> Episode:
         """`derived` [rows, 3]."""
         self.close()
         with files.writing("the episode", self.path):

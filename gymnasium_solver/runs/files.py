@@ -235,8 +235,7 @@ def read_bytes(path: Path, fix: str) -> bytes:
 
 
 def read_json(path: Path, fix: str) -> dict[str, Any]:
-    """Read a JSON file that must contain a mapping; otherwise raise RunError with the file and
-    `fix`."""
+    """The mapping in a JSON file; RunError with the file and `fix` if there is none."""
     data = read_bytes(path, fix)
     try:
         value = parse_json(data)

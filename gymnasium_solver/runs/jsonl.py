@@ -12,11 +12,11 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
-from io import FileIO
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from gymnasium_solver.runs.files import json_bytes, jsonable, read_bytes
 _FIX = "Delete the line to use the others."
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})-(\d{1,10})")
 _CHECKED_BYTES = 64
-_CLOCK = b'"env_steps":'
+LARGE = 100_000  # bytes from which on a faster parser is worth its import
 _TEXT, _PLAIN = {str}, {int, float, str, bool, type(None)}
 
 
@@ -42,8 +42,7 @@ class Appender:
         self._file.seek(self._end)
 
     def write(self, line: bytes) -> None:
-        """OSError if the disk is full or the file was deleted meanwhile; the file is then as it was
-        before."""
+        """OSError if the disk is full or the file was deleted; the file is then as it was."""
         if os.fstat(self._file.fileno()).st_nlink == 0:
             raise FileNotFoundError("the file was deleted")
         try:
@@ -85,62 +84,33 @@ class Tail:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file; empty if there is no file.
-
-    An invalid line is an error, since the rows after it would be lost silently.
-    """
+    """The rows of a JSONL file; [] without a file. An invalid line is an error, since the rows
+    after it would be lost silently."""
     if not path.exists():
         return []
     return parse_jsonl(read_bytes(path, "Remove it, or restore the file."), path)
-
-
-def read_fields(path: Path, names: Collection[str]) -> list[dict[str, Any]]:
-    """The rows of a JSONL file of flat rows, with only these fields and `env_steps`; rows without
-    any of them are left out. Several times as fast as reading all: other fields are not parsed."""
-    if not path.exists():
-        return []
-    *whole, _torn = read_bytes(path, "Remove it, or restore the file.").split(b"\n")
-    wanted = [name for name in names if name != "env_steps"]
-    keys = [(name, json.dumps(name, ensure_ascii=False).encode() + b":") for name in wanted]
-    rows = []
-    for line in whole:
-        found = {name: at + len(key) for name, key in keys if (at := line.find(key)) >= 0}
-        if not found and line[:1] == b"{" and line[-1:] == b"}":
-            continue
-        found["env_steps"] = line.find(_CLOCK) + len(_CLOCK)
-        try:
-            row = {name: _number_at(line, start) for name, start in found.items()}
-            if type(row["env_steps"]) is not int:
-                raise ValueError
-        except ValueError:  # another spelling, or damage: as every other reader
-            (every,) = parse_jsonl(line + b"\n", path)
-            row = {name: every[name] for name in ("env_steps", *wanted) if name in every}
-        rows.append(row)
-    return rows
-
-
-def _number_at(line: bytes, start: int) -> int | float | None:
-    comma = line.find(b",", start)
-    text = line[start : comma if comma >= 0 else line.rindex(b"}")].strip()
-    if text == b"null":
-        return None
-    return int(text) if text.isdigit() else float(text)
 
 
 def tail_jsonl(path: Path, tail_bytes: int = 65_536) -> list[dict[str, Any]]:
     """The last rows, without reading all of a long file."""
     if not path.is_file():
         return []
-    try:
-        with open_regular(path) as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - tail_bytes))
-            tail = file.read()
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
+    with _opened(path) as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - tail_bytes))
+        tail = file.read()
     if size > tail_bytes:
         tail = tail.partition(b"\n")[2]  # the first line is incomplete
     return parse_jsonl(tail, path)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BufferedReader]:
+    try:
+        with open_regular(path) as file:
+            yield file
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error}.") from None
 
 
 def follow_jsonl(path: Path, cursor: str | None = None) -> Tail:
@@ -158,19 +128,16 @@ def follow_jsonl(path: Path, cursor: str | None = None) -> Tail:
         file.seek(max(0, end - _CHECKED_BYTES))
         return zlib.crc32(file.read(min(end, _CHECKED_BYTES)))
 
-    try:
-        with open_regular(path) as file:
-            status = os.fstat(file.fileno())
-            is_same = status.st_ino == inode and offset <= status.st_size
-            is_same = is_same and before(offset) == checksum
-            start = offset if is_same else 0
-            file.seek(start)
-            new = file.read()
-            whole = new[: new.rfind(b"\n") + 1]
-            end = start + len(whole)
-            checksum = before(end)
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
+    with _opened(path) as file:
+        status = os.fstat(file.fileno())
+        is_same = status.st_ino == inode and offset <= status.st_size
+        is_same = is_same and before(offset) == checksum
+        start = offset if is_same else 0
+        file.seek(start)
+        new = file.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        end = start + len(whole)
+        checksum = before(end)
     rows, is_reset = parse_jsonl(whole, path), offset > 0 and not is_same
     return Tail(rows, f"{status.st_ino}-{end}-{checksum}", is_reset)
 
@@ -178,10 +145,14 @@ def follow_jsonl(path: Path, cursor: str | None = None) -> Tail:
 def parse_jsonl(data: bytes, path: Path) -> list[dict[str, Any]]:
     """The complete rows in bytes that were read from `path`."""
     *whole, _torn = data.split(b"\n")  # the text after the last newline is empty or incomplete
+    parse = _core().from_json if len(data) > LARGE else json.loads
     rows = []
     for number, line in enumerate(whole, start=1):
         try:
-            row = json.loads(line)
+            try:
+                row = parse(line)
+            except ValueError:  # the standard library takes half of a surrogate pair
+                row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise RunError(f"{path} line {number} is not JSON: {error}. {_FIX}") from None
         if not isinstance(row, dict):
@@ -205,12 +176,14 @@ def json_line(row: Mapping[str, Any]) -> bytes:
     """
     if set(map(type, row)) == _TEXT and set(map(type, row.values())) <= _PLAIN:
         with suppress(ValueError):  # a text that UTF-8 cannot hold
-            return _to_json()(row, inf_nan_mode="null") + b"\n"
+            return _core().to_json(row, inf_nan_mode="null") + b"\n"
     return json_bytes(jsonable(row, where="row"))
 
 
 @cache
-def _to_json() -> Callable[..., bytes]:
-    from pydantic_core import to_json  # not at the top: reading a run does not need it
+def _core() -> Any:
+    """Pydantic's parser and encoder, several times as fast as the standard library's, but slow to
+    import: reading a short file does not need it."""
+    import pydantic_core
 
-    return to_json
+    return pydantic_core

@@ -102,16 +102,16 @@ class Metric:
         return "-" if value is None else f"{value:,.{self.precision}f}"
 
 
-def _sections(file: str) -> list[tuple[str, list[str]]]:
-    """(group, lines) of a file of tables."""
-    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
+def sections(path: Path) -> list[tuple[str, list[str]]]:
+    """(name, lines) of a file of tables, whose names stand in brackets."""
+    text = path.read_text(encoding="utf-8")
     text = re.sub(r"\n +", " ", text)  # indented: continues the line
     found = re.findall(r"^\[(.*)\]\n((?:[^[].*\n)*)", text, re.MULTILINE)
     return [(group, lines.splitlines()) for group, lines in found]
 
 
 def _declared() -> Iterator[Metric]:
-    for group, lines in _sections("metrics.txt"):
+    for group, lines in sections(Path(__file__).with_name("metrics.txt")):
         stages = _STAGES.items() if "STAGE" in group else [("", "")]
         for stage, subject in stages:
             for line in lines:
@@ -152,8 +152,7 @@ def _marked(marks: str) -> dict[str, Any]:
     return fields
 
 
-DECLARED = list(_declared())
-"""All metrics, in the order of the documentation."""
+DECLARED = list(_declared())  # all metrics, in the order of the documentation
 _SHOWN_LAST = 1_000
 
 METRICS: dict[str, Metric] = {
@@ -185,13 +184,8 @@ def own_metrics(names: Iterable[str]) -> list[str]:
 def find_metrics(text: str | None = None) -> list[Metric]:
     """The declared metrics that have every word of `text` in their name, label or description."""
     words = (text or "").lower().split()
-    return [
-        metric
-        for metric in METRICS.values()
-        if all(
-            word in f"{metric.name} {metric.label} {metric.description}".lower() for word in words
-        )
-    ]
+    texts = {m.name: f"{m.name} {m.label} {m.description}".lower() for m in METRICS.values()}
+    return [m for m in METRICS.values() if all(word in texts[m.name] for word in words)]
 
 
 # -- names in other systems ------------------------------------------------------------------------
@@ -202,7 +196,8 @@ def _names(lines: Iterable[str]) -> Names:
     return {name: tuple(here) for there, here in pairs for name in there}
 
 
-SYSTEMS = {system: _names(lines) for system, lines in _sections("metric_names.txt")}
+_OTHERS = sections(Path(__file__).with_name("metric_names.txt"))
+SYSTEMS = {system: _names(lines) for system, lines in _OTHERS}
 OLDER = {there: here for there, (here,) in SYSTEMS.pop("older").items()}
 STAGES = {"train": "train", "rollout": "train", "val": "val", "eval": "val", "test": "test"}
 _FOREIGN = {other.lower(): ours for names in SYSTEMS.values() for other, ours in names.items()}

@@ -42,8 +42,7 @@ class Curves:
 
 
 def read_curves(ref: str | Run, root: Path | None = None, x: str = "env_steps") -> Curves:
-    """The curves of a run over env steps, or over `wall_s`, the seconds at which these env steps
-    were reached."""
+    """The curves of a run over env steps, or over `wall_s`, the seconds of training."""
     run = get_run(ref, root)
     table = MetricTable(Run(Path(run.path)))
     table.refresh()

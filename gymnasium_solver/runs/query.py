@@ -22,7 +22,7 @@ from gymnasium_solver.paths import is_own_file
 from gymnasium_solver.runs.alerts.alert import AlertRecord, alert_from_event, records
 from gymnasium_solver.runs.curves import Curve, Row, curves, event_rows
 from gymnasium_solver.runs.files import read_bytes, read_json
-from gymnasium_solver.runs.jsonl import Tail, follow_jsonl, read_fields, read_jsonl
+from gymnasium_solver.runs.jsonl import Tail, follow_jsonl, read_jsonl
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run, runs_root
 from gymnasium_solver.runs.store import RunStore, read_config, read_summary
@@ -35,15 +35,13 @@ from gymnasium_solver.runs.words import ScoreText
 
 MEDIA_TYPES = {".mp4": "video/mp4", ".webp": "image/webp", ".gif": "image/gif"}
 _TIMING = "train/sys/timing/"
-OF_EVENTS = ("test/", "alert/")
-"""How names of metrics begin that are read from events.jsonl."""
+OF_EVENTS = ("test/", "alert/")  # how names of metrics begin that are read from events.jsonl
 
 
 def list_runs(
     root: Path | None = None, filter: str | Sequence[str] | None = None, sort_by: str | None = None
 ) -> list[RunSummary]:
-    """All runs, newest first. `filter`: words and conditions that must all hold, `sort_by`: a field
-    (see `runs/select.py`)."""
+    """All runs, newest first; `filter` and `sort_by` as in runs/select.py."""
     words = filter.split() if isinstance(filter, str) else list(filter or ())
     return RunStore(root or runs_root()).select(words, sort_by)
 
@@ -113,13 +111,11 @@ def get_columns(ref: str | Run, names: Sequence[str], root: Path | None = None) 
     """The rows that have one of these metrics, with env_steps and no others. Metrics of tests and
     alerts, which are read from the events, are in rows of their own at the end."""
     run = _resolve(ref, root)
-    rows = read_fields(run.metrics_path, names)
-    if not any(name.startswith(OF_EVENTS) for name in names):
-        return rows
-    told = event_rows(get_events(run), run.meta())
-    return rows + [
-        {name: row[name] for name in ("env_steps", *names) if name in row} for row in told
-    ]
+    is_told = any(name.startswith(OF_EVENTS) for name in names)
+    rows = get_rows(run) if is_told else read_jsonl(run.metrics_path)
+    wanted = {*names} - {"env_steps"}
+    kept = ("env_steps", *wanted)
+    return [{n: row[n] for n in kept if n in row} for row in rows if wanted & row.keys()]
 
 
 def get_events(

@@ -122,10 +122,8 @@ class Page(NamedTuple):
     """A page of sections, to be written in either form."""
 
     title: str
-    badge: str
-    """The result in a word or two."""
-    kind: str
-    """Its colour: good, bad or plain."""
+    badge: str  # the result in a word or two
+    kind: str  # its colour: good, bad or plain
     about: Sequence[Block]
     sections: Mapping[str, Sequence[Block]]
 
@@ -423,8 +421,7 @@ def _time(details: RunDetails) -> list[Block]:
 
 
 def runs_page(runs: Sequence[RunDetails], sections: Sequence[str] = ()) -> str:
-    """One page about several runs: results, curves on shared axes, fields that differ. `sections`
-    is HTML to show before."""
+    """Results of several runs, curves on shared axes, fields that differ; `sections` come first."""
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(runs))]
     names = sorted({details.summary.name for details in runs})
     title = f"{len(runs)} runs: {', '.join(names[:3])}{' ...' if len(names) > 3 else ''}"

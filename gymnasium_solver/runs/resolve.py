@@ -19,8 +19,7 @@ from gymnasium_solver.runs.run import LAST_RUN, Run, is_run
 from gymnasium_solver.suggest import did_you_mean
 
 _SELECTOR = re.compile(r"@(?P<pointer>best|last)|(?:step=)?(?P<env_steps>[0-9]{1,30})")
-SWEEPS = "sweeps"
-"""Folder of all sweeps, in that of the runs."""
+SWEEPS = "sweeps"  # folder of all sweeps, in that of the runs
 _TRIAL = re.compile(
     rf"(?:{SWEEPS}/)?(?P<sweep>[^/]+)/(?P<run>(?:trials|final)/[0-9]+/[a-z]+[0-9]+)"
 )
@@ -39,8 +38,7 @@ _BEST = "gymnasium_solver.experiments.best:best_of"
 class ResolvedCheckpoint(NamedTuple):
     run: Run
     path: Path
-    label: str
-    """The selected checkpoint: "@best", "@last" or the env steps."""
+    label: str  # the selected checkpoint: "@best", "@last" or the env steps
 
 
 def run_ids(root: Path) -> list[str]:
@@ -224,8 +222,7 @@ def _last_run(root: Path, allow_paths: bool) -> Run:
 
 
 def _created(path: Path) -> tuple[str, str]:
-    """Sort key: ids end in date-time-hex, so no file has to be opened; renamed folders sort
-    first."""
+    """Sort key, without opening a file: ids end in date-time-hex; renamed folders sort first."""
     match = re.search(r"-(\d{8}-\d{6})-[0-9a-f]{4}$", path.name)
     return (match[1] if match else "", path.name)
 

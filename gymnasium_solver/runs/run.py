@@ -154,8 +154,7 @@ class Run:
 
     def log_event(self, kind: str, **fields: Any) -> None:
         """Append an event (evaluation, checkpoint, ...) with a timestamp."""
-        event = {"kind": kind, "at": utc_now()} | fields
-        self._append(self.events_path, json_line(event))
+        self._append(self.events_path, json_line({"kind": kind, "at": utc_now()} | fields))
 
     def log_text(self, text: str) -> None:
         """Append console output to run.log, without colours. Nothing else depends on this file, so
@@ -337,8 +336,7 @@ def clear_run(path: Path) -> None:
 
 
 def is_alive_here(meta: Mapping[str, Any]) -> bool:
-    """Whether the process that writes the run is alive on this machine and has not finished the
-    run."""
+    """Whether the process that writes the run is alive on this machine and has not finished it."""
     pid = meta.get("pid")
     if meta.get("status") not in ("created", "running") or type(pid) is not int:
         return False
@@ -404,18 +402,13 @@ def _process() -> dict[str, Any]:
 def _first_meta(
     run_id: str, config: Mapping[str, Any], command: list[str], git: dict[str, Any] | None
 ) -> dict[str, Any]:
-    now = utc_now()
+    identity = {name: config.get(name) for name in ("env_id", "algo_id", "variant", "seed")}
     return {
         "id": run_id,
-        "env_id": config["env_id"],
-        "algo_id": config["algo_id"],
-        "variant": config.get("variant"),
-        "seed": config.get("seed"),
+        **identity,
         "threshold": config.get("reward_threshold"),
-        "max_env_steps": config.get("max_env_steps"),
-        "changed": config.get("changed"),
-        "created_at": now,
-        "updated_at": now,
+        **{name: config.get(name) for name in ("max_env_steps", "changed")},
+        **dict.fromkeys(("created_at", "updated_at"), utc_now()),
         "command": command,
         "versions": machine.versions(),
         "git": git,
@@ -424,21 +417,18 @@ def _first_meta(
         **dict.fromkeys(("stop_reason", "solved", "test")),
         **dict.fromkeys(("env_steps", "epoch", "episodes"), 0),
         "wall_s": 0.0,
-        "best": None,
-        "last_eval": None,
+        **dict.fromkeys(("best", "last_eval")),
         "resumed": [],
     }
 
 
 def _rows_until(path: Path, env_steps: int) -> bytes:
     """The lines of a JSONL file up to a checkpoint, without the final test."""
-    rows = [
-        row
-        for row in read_jsonl(path)
-        if (row.get("logged_at") or row.get("env_steps") or 0) <= env_steps
-        and row.get("stage") != "test"
-    ]
-    for row in rows:
-        if row.get("kind") == "eval":
-            check_evaluation(row, path)
-    return b"".join(map(json_line, rows))
+    kept = []
+    for row in read_jsonl(path):
+        logged_at = row.get("logged_at") or row.get("env_steps") or 0
+        if logged_at <= env_steps and row.get("stage") != "test":
+            if row.get("kind") == "eval":
+                check_evaluation(row, path)
+            kept.append(json_line(row))
+    return b"".join(kept)

@@ -23,14 +23,15 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.runs.files import read_bytes, read_json, write_atomic, writing
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SMALL_BYTES = 1_000_000
 _FILE = re.compile(r"\d+-\d+\.safetensors")
@@ -48,7 +49,7 @@ def append_segment(
     directory: Path,
     start: int,
     stop: int,
-    arrays: "Mapping[str, np.ndarray]",
+    arrays: Mapping[str, np.ndarray],
     previous: Sequence[Segment] = (),
 ) -> Segment:
     """Write rows [start, stop) and return their descriptor; `extended` adds it to a list.
@@ -57,9 +58,6 @@ def append_segment(
     old file stays until it is pruned. A file of the same name, left by a killed process, is
     replaced.
     """
-    from safetensors import SafetensorError
-    from safetensors.numpy import save
-
     named = _checked(start, stop, arrays)
     last = previous[-1] if previous else None
     if last is not None and last["stop"] == start and last["size"] < SMALL_BYTES:
@@ -91,7 +89,7 @@ def needed(segments: Iterable[Segment], oldest_row: int) -> list[Segment]:
 
 def load_segments(
     directory: Path, segments: Iterable[Segment]
-) -> "Iterator[tuple[int, dict[str, np.ndarray]]]":
+) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
     """(first row, arrays) of each segment, in order; each is verified before it is returned.
 
     Segments are loaded one at a time, so that at most one is in memory in addition to the caller's
@@ -133,9 +131,7 @@ def prune_segments(directory: Path, keep: Iterable[str]) -> list[str]:
     return removed
 
 
-def _checked(start: int, stop: int, arrays: "Mapping[str, np.ndarray]") -> "dict[str, np.ndarray]":
-    import numpy as np
-
+def _checked(start: int, stop: int, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     if not 0 <= start < stop:
         raise ValueError(f"rows {start} to {stop}; expected 0 <= start < stop")
     named = {}
@@ -150,11 +146,9 @@ def _checked(start: int, stop: int, arrays: "Mapping[str, np.ndarray]") -> "dict
 
 
 def _concatenated(
-    older: "dict[str, np.ndarray]", newer: "dict[str, np.ndarray]"
-) -> "dict[str, np.ndarray]":
-    import numpy as np
-
-    def layout(arrays: "dict[str, np.ndarray]") -> list[tuple[str, str, tuple[int, ...]]]:
+    older: dict[str, np.ndarray], newer: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    def layout(arrays: dict[str, np.ndarray]) -> list[tuple[str, str, tuple[int, ...]]]:
         return sorted((name, a.dtype.name, a.shape[1:]) for name, a in arrays.items())
 
     if layout(older) != layout(newer):
@@ -164,11 +158,8 @@ def _concatenated(
     return {name: np.concatenate([older[name], array]) for name, array in newer.items()}
 
 
-def _load(directory: Path, segment: Segment) -> "dict[str, np.ndarray]":
+def _load(directory: Path, segment: Segment) -> dict[str, np.ndarray]:
     """The arrays of a segment (writable), after verifying its checksum."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     file = directory / segment["file"]
     data = read_bytes(file, _FIX)
     for what, found in (("size", len(data)), ("sha256", hashlib.sha256(data).hexdigest())):

@@ -49,8 +49,7 @@ FIELDS: dict[str, Callable[[RunSummary], Any]] = {
 def select(
     runs: Sequence[RunSummary], words: Iterable[str], config: Config | None = None
 ) -> list[RunSummary]:
-    """The runs that all words and conditions of an alternative accept. `config` reads the config
-    of a run."""
+    """The runs that all words and conditions of an alternative accept; `config` reads a config."""
     # Several words may come as one text; the value of a condition may have spaces.
     given = [
         part for word in words for part in ([word] if _CONDITION.fullmatch(word) else word.split())

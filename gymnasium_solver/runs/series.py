@@ -27,12 +27,10 @@ def _number(value: object) -> float:
 
 
 class MetricTable:
-    """The metrics of a run by columns. Each `refresh` reads what was added to its files, or all of
-    them after a resume has rewritten them."""
+    """The metrics of a run by columns. A `refresh` reads what was added, after a resume all."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.n_rows = 0
         self._clear()
         self._events: list[Row] = []
         self._of_events: list[Row] = []
@@ -97,9 +95,7 @@ class MetricTable:
             rows = [row for row in self._of_events if name in row]
             values = np.array([_number(row[name]) for row in rows])
             at = self._at([row["env_steps"] for row in rows], x)
-        known = ~np.isnan(at)
-        order = np.argsort(at[known], kind="stable")
-        return at[known][order], values[known][order]
+        return _ordered(at, values)
 
     def _over(self, x: str) -> Array:
         """The values of x in each row."""
@@ -127,7 +123,11 @@ def read_series(run: Run, name: str, x: str = "env_steps") -> tuple[Array, Array
     """One metric over a clock or another metric, read from the file without its other metrics."""
     rows = [row for row in get_columns(run, (name, x)) if name in row]
     at = np.array([_number(row.get(x)) for row in rows])
-    values = np.array([_number(row[name]) for row in rows])
+    return _ordered(at, np.array([_number(row[name]) for row in rows]))
+
+
+def _ordered(at: Array, values: Array) -> tuple[Array, Array]:
+    """Points by their places, without those that have none."""
     known = ~np.isnan(at)
     order = np.argsort(at[known], kind="stable")
     return at[known][order], values[known][order]

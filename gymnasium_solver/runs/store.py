@@ -47,8 +47,7 @@ _NAMES = [field.name for field in dataclasses.fields(RunSummary) if field.name n
 _STATUS, _CHECKPOINTS = _NAMES.index("status"), _NAMES.index("checkpoints")
 _DATE = re.compile(r"-(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-[0-9a-f]{4}$")
 LEFT_S = 60.0  # a temporary file this old was left by a process that was killed
-FEWEST = 20
-"""Entries from which on an index is written."""
+FEWEST = 20  # entries from which on an index is written
 SETTLED_NS = 2 * 10**9
 """Age from which on a file counts as unchanged if its stamp is: two writes within the resolution of
 the clock may have the same stamp."""
@@ -215,8 +214,7 @@ def is_settled(stamp: Stamp) -> bool:
 
 @dataclass
 class _Entry:
-    number: int
-    """Its place in the order of discovery; never used twice."""
+    number: int  # its place in the order of discovery; never used twice
     summary: RunSummary
     stamp: Stamp
     metrics: Stamp | None
@@ -239,8 +237,7 @@ class Changes:
 class RunStore:
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.refresh_s = 0.0
-        """How long the last refresh took."""
+        self.refresh_s = 0.0  # how long the last refresh took
         self._entries: dict[str, _Entry] = {}
         self._removed: dict[int, int] = {}  # number -> revision
         self._revision = 0
@@ -273,12 +270,6 @@ class RunStore:
             self.refresh(max_age_s)
             return [entry.summary for entry in self._ordered()]
 
-    def summary(self, run_id: str) -> RunSummary | None:
-        """A run by its id, as of the last refresh; None if it is not in the list."""
-        with self._lock:
-            entry = self._entries.get(run_id)
-            return None if entry is None else entry.summary
-
     def select(
         self, words: Sequence[str] = (), sort_by: str | None = None, max_age_s: float = 0.0
     ) -> list[RunSummary]:
@@ -295,7 +286,7 @@ class RunStore:
             return self._selected[key]
 
     def find(self, run_id: str) -> RunSummary | None:
-        """The run of this id, as of the last refresh."""
+        """The run of this id, as of the last refresh; None if it is not in the list."""
         entry = self._entries.get(run_id)
         return None if entry is None else entry.summary
 
@@ -326,8 +317,7 @@ class RunStore:
         return entry.config or {}
 
     def refresh(self, max_age_s: float = 0.0) -> bool:
-        """Look at the files, unless that was done less than `max_age_s` ago. True if something has
-        changed."""
+        """Look at the files, unless done less than `max_age_s` ago; True if something changed."""
         with self._lock:
             started = time.monotonic()
             # Looking takes at most about a tenth of the time, however many runs there are.

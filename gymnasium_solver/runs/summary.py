@@ -21,8 +21,7 @@ _FIX = "Restore the file from a copy, or delete the run."
 
 
 class Best(TypedDict):
-    """Validation score of the best checkpoint: the highest mean, or the one that passed the
-    test."""
+    """Validation of the best checkpoint: the highest mean, or the one that passed the test."""
 
     score: float
     env_steps: int
@@ -158,30 +157,22 @@ def summary_of(
 ) -> RunSummary:
     """The summary of the run in `path` with this content of meta.json."""
     fields = Fields(meta, path / "meta.json")
-    threshold = fields.number("threshold")
-    tested = fields.mapping("test")
+    identity = ("env_id", "algo_id", "created_at", "status")
+    given: dict[str, Any] = {name: fields.text(name) or "" for name in identity}
+    given |= {n: fields.text(n) for n in ("variant", "stop_reason", "stop_detail", "test_note")}
+    given |= {name: fields.count(name) or 0 for name in ("env_steps", "epoch", "episodes")}
+    given |= {name: fields.count(name) for name in ("seed", "max_env_steps")}
+    tested, last_eval = fields.mapping("test"), fields.mapping("last_eval")
     test = _test_score(tested) if tested is not None and "mean" in tested.values else None
-    last_eval = fields.mapping("last_eval")
+    threshold = fields.number("threshold")
     return RunSummary(
         id=path.name,
         path=str(path),
-        env_id=fields.text("env_id") or "",
-        algo_id=fields.text("algo_id") or "",
-        variant=fields.text("variant"),
-        seed=fields.count("seed"),
-        created_at=fields.text("created_at") or "",
-        status=fields.text("status") or "",
-        stop_reason=fields.text("stop_reason"),
-        stop_detail=fields.text("stop_detail"),
-        solved=None if threshold is None else bool(test and fields.flag("solved")),
-        test=test,
-        test_note=fields.text("test_note"),
-        env_steps=fields.count("env_steps") or 0,
-        max_env_steps=fields.count("max_env_steps"),
-        epoch=fields.count("epoch") or 0,
-        episodes=fields.count("episodes") or 0,
+        **given,
         wall_s=fields.number("wall_s") or 0.0,
         threshold=threshold,
+        solved=None if threshold is None else bool(test and fields.flag("solved")),
+        test=test,
         best=_best(fields.mapping("best")),
         last_eval=dict(last_eval.values) if last_eval else None,
         checkpoints=checkpoints,

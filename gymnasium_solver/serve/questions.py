@@ -99,7 +99,7 @@ class Desk:
 
     def member(self, run: Run) -> Member:
         """A run for a comparison, as of the last refresh of the list, which is kept in memory."""
-        known = self.store.summary(run.id) if run.path.parent == self.store.root else None
+        known = self.store.find(run.id) if run.path.parent == self.store.root else None
         if known is None:
             return member_of(str(run.path), self.root)
         config = self.store.known_config(run.id) or self.config_of(run)

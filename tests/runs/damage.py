@@ -7,6 +7,7 @@ and the loading code itself is tried.
 
 import hashlib
 import json
+import math
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -83,11 +84,16 @@ def damage_segment(run: Path, rng: random.Random) -> str:
 # -- odd values in JSON ---------------------------------------------------------------------------
 
 
-def odd_meta(run: Path, rng: random.Random) -> str:
-    value = json.loads((run / "meta.json").read_text())
+def _odd(file: Path, rng: random.Random) -> str:
+    """Replace or remove one entry of a JSON file."""
+    value = json.loads(file.read_text())
     what = _change(value, rng)
-    (run / "meta.json").write_text(json.dumps(value))
-    return f"meta.json: {what}"
+    file.write_text(json.dumps(value))
+    return f"{file.name}: {what}"
+
+
+def odd_meta(run: Path, rng: random.Random) -> str:
+    return _odd(run / "meta.json", rng)
 
 
 def odd_row(run: Path, rng: random.Random) -> str:
@@ -100,20 +106,16 @@ def odd_row(run: Path, rng: random.Random) -> str:
 
 def odd_state(run: Path, rng: random.Random) -> str:
     checkpoint = _checkpoint(run, rng)
-    file = checkpoint / rng.choice(("state.json", "state.json", "state.json", "metrics.json"))
-    value = json.loads(file.read_text())
-    what = _change(value, rng)
-    file.write_text(json.dumps(value))
+    what = _odd(checkpoint / rng.choice((*["state.json"] * 3, "metrics.json")), rng)
     sign(checkpoint)
-    return f"{file.relative_to(run)}: {what}"
+    return what
 
 
 def odd_manifest(run: Path, rng: random.Random) -> str:
-    checkpoint = _checkpoint(run, rng)
-    manifest = json.loads((checkpoint / "manifest.json").read_text())
-    what = _change(manifest, rng)
-    _sign_manifest(checkpoint, manifest)
-    return f"manifest: {what}"
+    file = _checkpoint(run, rng) / "manifest.json"
+    what = _odd(file, rng)
+    _sign_manifest(file.parent, json.loads(file.read_text()))
+    return what
 
 
 # -- forged checkpoints ---------------------------------------------------------------------------
@@ -123,30 +125,12 @@ def forge_tensor(run: Path, rng: random.Random) -> str:
     """Another dtype, another shape, a missing or renamed tensor."""
     checkpoint = _checkpoint(run, rng)
     file = _pick(sorted(checkpoint.glob("*.safetensors")), rng)
-    tensors = read_safetensors(file)
-    if not tensors:
+    if not read_safetensors(file):
         return forge_file(run, rng)
-    name = _pick(sorted(tensors), rng)
-    dtype, shape, data = tensors.pop(name)
-    change = rng.choice(("dtype", "dtype", "shape", "shape", "missing", "renamed", "filled"))
-    n = len(data) // WIDTHS.get(dtype, 4)
-    if change == "dtype":
-        dtype = rng.choice(sorted(WIDTHS))
-        data = (data * 8)[: n * WIDTHS[dtype]]
-    elif change == "shape":
-        shape = rng.choice(([*shape, 1], [n], [1, *shape], shape[::-1], [0], [n, 0], []))
-        n_now = 1
-        for size in shape:
-            n_now *= size
-        width = len(data) // n if n else 4
-        data = (data or b"\0" * 4)[: n_now * width].ljust(n_now * width, b"\0")
-    elif change == "filled":
-        data = bytes([rng.choice((0, 0x7F, 0xFF))]) * len(data)
-    if change != "missing":
-        tensors[f"{name}.x" if change == "renamed" else name] = (dtype, shape, data)
-    write_safetensors(file, tensors)
+    changes = ("dtype", "dtype", "shape", "shape", "missing", "renamed", "filled")
+    what = _forge(file, rng.choice(changes), rng)
     sign(checkpoint)
-    return f"{file.relative_to(run)}: {name} {change} {dtype} {shape}"
+    return f"{file.relative_to(run)}: {what}"
 
 
 def forge_segment(run: Path, rng: random.Random) -> str:
@@ -158,25 +142,32 @@ def forge_segment(run: Path, rng: random.Random) -> str:
         return forge_tensor(run, rng)
     entry = _pick(segments, rng)
     file = run / "replay" / entry["file"]
-    tensors = read_safetensors(file)
-    name = _pick(sorted(tensors), rng)
-    dtype, shape, data = tensors[name]
-    change = rng.choice(("dtype", "shape", "values", "values", "missing"))
-    if change == "missing":
-        del tensors[name]
-    elif change == "dtype":
-        dtype = rng.choice(sorted(WIDTHS))
-        n = len(data) // WIDTHS.get(tensors[name][0], 4)
-        tensors[name] = (dtype, shape, (data * 8)[: n * WIDTHS[dtype]])
-    elif change == "shape":
-        tensors[name] = (dtype, [*shape, 1], data)
-    else:
-        tensors[name] = (dtype, shape, bytes([rng.choice((1, 0x7F, 0xFF))]) * len(data))
-    write_safetensors(file, tensors)
+    what = _forge(file, rng.choice(("dtype", "shape", "filled", "filled", "missing")), rng)
     entry |= _fingerprint(file.read_bytes())
     (checkpoint / "state.json").write_text(json.dumps(state))
     sign(checkpoint)
-    return f"{file.relative_to(run)}: {name} {change} {dtype} {shape}"
+    return f"{file.relative_to(run)}: {what}"
+
+
+def _forge(file: Path, change: str, rng: random.Random) -> str:
+    """Change one of its tensors."""
+    tensors = read_safetensors(file)
+    name = _pick(sorted(tensors), rng)
+    dtype, shape, data = tensors.pop(name)
+    n = len(data) // WIDTHS.get(dtype, 4)
+    if change == "dtype":
+        dtype = rng.choice(sorted(WIDTHS))
+        data = (data * 8)[: n * WIDTHS[dtype]]
+    elif change == "shape":
+        shape = rng.choice(([*shape, 1], [n], [1, *shape], shape[::-1], [0], [n, 0], []))
+        size = math.prod(shape) * (len(data) // n if n else 4)
+        data = (data or b"\0" * 4)[:size].ljust(size, b"\0")
+    elif change == "filled":
+        data = bytes([rng.choice((0, 1, 0x7F, 0xFF))]) * len(data)
+    if change != "missing":
+        tensors[f"{name}.x" if change == "renamed" else name] = (dtype, shape, data)
+    write_safetensors(file, tensors)
+    return f"{name} {change} {dtype} {shape}"
 
 
 def forge_file(run: Path, rng: random.Random) -> str:
@@ -293,11 +284,7 @@ def _change(value: Any, rng: random.Random) -> str:
 
 
 def _places(value: Any, name: str = "") -> Iterator[tuple[Any, Any, str]]:
-    items: Any = []
-    if isinstance(value, dict):
-        items = list(value.items())
-    elif isinstance(value, list):
-        items = list(enumerate(value))[:3]
-    for key, inner in items:
+    items = value.items() if isinstance(value, dict) else ()
+    for key, inner in list(enumerate(value))[:3] if isinstance(value, list) else list(items):
         yield value, key, f"{name}.{key}"
         yield from _places(inner, f"{name}.{key}")

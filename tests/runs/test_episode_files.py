@@ -40,10 +40,12 @@ FACTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def make_run(path: Path) -> Run:
-    path.mkdir(parents=True)
-    (path / "meta.json").write_text("{}")
-    return Run(path)
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    made = Run(tmp_path / "r")
+    made.path.mkdir()
+    made.meta_path.write_text("{}")
+    return made
 
 
 def write(run: Run, rewards: list[float], actions: list[int], *, ends: bool = True) -> Episode:
@@ -100,15 +102,11 @@ def test_a_frame_that_was_being_written_at_a_kill_does_not_count(
 
 
 @pytest.mark.parametrize(
-    "head",
-    [
-        struct.pack("<II", 65, HEADER),
-        struct.pack("<III", 1, HEADER, 1 << 20),
-        struct.pack("<III", 1, 0, HEADER),
-        struct.pack("<IIII", 2, HEADER, HEADER + 9, HEADER + 3),
-    ],
+    "numbers",
+    [(65, HEADER), (1, HEADER, 1 << 20), (1, 0, HEADER), (2, HEADER, HEADER + 9, HEADER + 3)],
 )
-def test_damaged_packs_are_refused(tmp_path: Path, bare: Episode, head: bytes) -> None:
+def test_damaged_packs_are_refused(tmp_path: Path, bare: Episode, numbers: tuple[int, ...]) -> None:
+    head = struct.pack(f"<{len(numbers)}I", *numbers)
     pack_path(tmp_path, "net", 0).write_bytes(head + bytes(HEADER - len(head)) + b"0123456789")
     with pytest.raises(RunError, match="damaged"):
         bare.frame("net", 0)
@@ -124,8 +122,7 @@ def test_a_pack_that_is_a_link_is_not_followed(tmp_path: Path, bare: Episode) ->
 # -- episodes ---------------------------------------------------------------------------------
 
 
-def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r")
+def test_an_episode_reads_back_as_it_was_written(run: Run) -> None:
     episode = write(run, [1.0, 1.0, -5.0], [0, 1, 1])
     again = get_episode(run, episode.id)
     assert again.status == "done"
@@ -142,8 +139,7 @@ def test_an_episode_reads_back_as_it_was_written(tmp_path: Path) -> None:
     assert get_episode(run, episode.id[-4:]).id == episode.id  # a unique part
 
 
-def test_an_episode_can_be_read_while_it_is_played(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r")
+def test_an_episode_can_be_read_while_it_is_played(run: Run) -> None:
     writer = EpisodeWriter.create(run, FACTS)
     writer.add(np.arange(9, dtype=np.float32), np.array(1, np.uint8), bytes(8))
     episode = get_episode(run, writer.facts["id"])
@@ -160,8 +156,7 @@ def test_an_episode_can_be_read_while_it_is_played(tmp_path: Path) -> None:
     assert list_episodes(run) == []
 
 
-def test_an_episode_whose_player_was_killed_is_interrupted(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r")
+def test_an_episode_whose_player_was_killed_is_interrupted(run: Run) -> None:
     code = (
         "import os, sys, numpy as np; from pathlib import Path\n"
         "from gymnasium_solver.runs.run import Run\n"
@@ -177,8 +172,7 @@ def test_an_episode_whose_player_was_killed_is_interrupted(tmp_path: Path) -> No
     assert episode.n_rows == 1
 
 
-def test_reading_episodes_imports_no_torch(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r")
+def test_reading_episodes_imports_no_torch(run: Run) -> None:
     episode = write(run, [1.0], [0])
     code = (
         "import sys; from pathlib import Path\n"
@@ -193,18 +187,11 @@ def test_reading_episodes_imports_no_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "1-seed1-greedy-ab/..", "", "/etc", "1-seed1-greedy-zz"])
-def test_ids_with_paths_name_no_episode(tmp_path: Path, name: str) -> None:
-    run = make_run(tmp_path / "r")
+def test_ids_with_paths_name_no_episode(run: Run, name: str) -> None:
     write(run, [1.0], [0])
     assert not is_episode_id(name)
     with pytest.raises(RunError, match=r"no episode|matches"):
         get_episode(run, name)
-
-
-def _read_all(run: Run, name: str) -> None:
-    episode = get_episode(run, name)
-    episode.columns()
-    episode.actions()
 
 
 @pytest.mark.parametrize(
@@ -218,17 +205,17 @@ def _read_all(run: Run, name: str) -> None:
         '{"format": 1, "columns": [{"name": "x", "width": 1}], "action": {"dtype": "O"}}',
     ],
 )
-def test_damaged_facts_are_an_error_of_one_line(tmp_path: Path, facts: str) -> None:
-    run = make_run(tmp_path / "r")
-    episode = write(run, [1.0], [0])
-    (episode.path / "episode.json").write_text(facts)
-    with pytest.raises(RunError) as error:
-        _read_all(run, episode.id)
+def test_damaged_facts_are_an_error_of_one_line(run: Run, facts: str) -> None:
+    name = write(run, [1.0], [0]).id
+    (run.path / "episodes" / name / "episode.json").write_text(facts)
+    with pytest.raises(RunError) as error:  # noqa: PT012
+        episode = get_episode(run, name)
+        episode.columns()
+        episode.actions()
     assert "\n" not in str(error.value)
 
 
-def test_worst_first(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r")
+def test_worst_first(run: Run) -> None:
     totals = [3.0, -1.0, 2.0]
     for total in totals:
         write(run, [total], [0])
@@ -238,15 +225,14 @@ def test_worst_first(tmp_path: Path) -> None:
 # -- what is read out of them -----------------------------------------------------------------
 
 
-def test_notable_steps_are_unusual_rewards_and_ends(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r")
+def test_notable_steps_are_unusual_rewards_and_ends(run: Run) -> None:
     rewards = [1.0] * 10 + [-100.0]
-    episode = write(run, rewards, [0] * 11)
-    assert notable(episode) == [{"step": 10, "why": ["reward -100", "terminated"]}]
+    assert notable(write(run, rewards, [0] * 11)) == [
+        {"step": 10, "why": ["reward -100", "terminated"]}
+    ]
 
 
-def test_the_first_difference_is_the_first_other_action(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r")
+def test_the_first_difference_is_the_first_other_action(run: Run) -> None:
     one = write(run, [1.0] * 4, [0, 1, 0, 0])
     other = write(run, [1.0] * 4, [0, 1, 1, 0])
     longer = write(run, [1.0] * 6, [0, 1, 0, 0, 1, 1])
@@ -254,8 +240,7 @@ def test_the_first_difference_is_the_first_other_action(tmp_path: Path) -> None:
     assert first_difference(one, longer)["step"] is None
 
 
-def test_the_table_has_a_row_for_each_state_and_no_formulas(tmp_path: Path) -> None:
-    run = make_run(tmp_path / "r")
+def test_the_table_has_a_row_for_each_state_and_no_formulas(run: Run) -> None:
     writer = EpisodeWriter.create(run, FACTS)
     told = {"action": "=SUM(A1)", "info": {"lives": 3}}
     writer.add(np.arange(9, dtype=np.float32), np.array(1, np.uint8), bytes(8), told)

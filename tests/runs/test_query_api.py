@@ -13,7 +13,6 @@ import pytest
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import save_checkpoint
-from gymnasium_solver.runs.jsonl import read_fields, read_jsonl
 from gymnasium_solver.runs.run import Run
 
 TEST = {"mean": 478.25, "stderr": 2.5, "episodes": 100, "greedy": True}
@@ -183,25 +182,9 @@ def test_a_config_that_cannot_be_read_is_told(run: Run) -> None:
         query.get_config(run)
 
 
-def test_some_columns_are_read_as_all_are(tmp_path: Path) -> None:
-    """Without parsing the others, whatever the spelling of the line."""
-    lines = [
-        '{"env_steps":1,"epoch":1,"a/b":0.5,"c":3}',
-        '{"env_steps": 2, "epoch": 2, "a/b": null}',
-        '{"env_steps":3,"epoch":3,"c":-1e-5,"text":"\\"a/b\\":9, x"}',
-        '{"epoch":4,"a/b":7,"env_steps":4}',
-        '{"env_steps":5,"other":1}',
-        '{"a/b":"words, with a comma","env_steps":6}',
-    ]
-    path = tmp_path / "metrics.jsonl"
-    path.write_text("\n".join(lines) + '\n{"env_steps":7,"a/')  # the last line is not complete
-    names = ("a/b", "c")
-    wanted = [
-        {name: row[name] for name in ("env_steps", *names) if name in row}
-        for row in read_jsonl(path)
-        if set(names) & set(row)
-    ]
-    assert [dict(row) for row in read_fields(path, names)] == wanted
-    path.write_text('{"env_steps":1,"a/b":2}\nbroken\n')
-    with pytest.raises(RunError, match="line 1 is not JSON"):
-        read_fields(path, names)
+def test_chosen_columns_are_those_of_all_rows(run: Run) -> None:
+    run.log_event("eval", stage="test", **{**TEST, "env_steps": 3000})
+    name, test = "val/roll/ep_rew/mean", "test/roll/ep_rew/mean"
+    assert query.get_columns(run, (name, "env_steps")) == [{"env_steps": 2000, name: 480.5}]
+    assert len(query.get_columns(run, (name, "wall_s"))) == 3
+    assert query.get_columns(run, (test,)) == [{"env_steps": 3000, test: 478.25}]

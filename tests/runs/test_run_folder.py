@@ -272,7 +272,12 @@ def test_a_process_id_used_again_or_a_zombie_is_not_alive(tmp_path: Path) -> Non
     assert machine.process_start(dead_pid()) is None
 
 
-def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize("large", [0, 10**9])
+def test_rows_are_read_as_they_were_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    """Also by the parser for large files."""
+    monkeypatch.setattr("gymnasium_solver.runs.jsonl.LARGE", large)
     rng = np.random.default_rng(1)
     numbers = np.frombuffer(rng.bytes(8 * 500), np.float64)
     finite = [*numbers[np.isfinite(numbers)].tolist(), 0.0, -0.0, 5e-324, 1e16, 1e-7, 500.0]

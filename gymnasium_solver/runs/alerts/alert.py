@@ -76,17 +76,10 @@ def records(alerts: Iterable[Alert]) -> list[AlertRecord]:
             if before is not None:
                 found[alert.name] = replace(before, is_active=False, last_env_steps=alert.env_steps)
             continue
-        found[alert.name] = AlertRecord(
-            name=alert.name,
-            times=1 if before is None else before.times + 1,
-            first_env_steps=alert.env_steps if before is None else before.first_env_steps,
-            last_env_steps=alert.env_steps,
-            is_active=True,
-            text=alert.text,
-            meaning=alert.meaning,
-            advice=alert.advice,
-            metric=alert.metric,
-        )
+        told = (alert.text, alert.meaning, alert.advice, alert.metric)
+        times = 1 if before is None else before.times + 1
+        first = alert.env_steps if before is None else before.first_env_steps
+        found[alert.name] = AlertRecord(alert.name, times, first, alert.env_steps, True, *told)
     return sorted(found.values(), key=lambda record: not record.is_active)
 
 

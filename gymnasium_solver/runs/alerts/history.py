@@ -41,8 +41,7 @@ class RunSettings:
         return _number(self.config.get(name))
 
     def shipped_number(self, name: str) -> float | None:
-        """What the shipped config has for a field that this run changed, of a schedule its start;
-        None if it was not changed."""
+        """The shipped value of a field that this run changed, of a schedule its start."""
         changed = self.meta.get("changed")
         pair = changed.get(name) if isinstance(changed, Mapping) else None
         shipped = pair[0] if isinstance(pair, list) and pair else None
@@ -78,8 +77,7 @@ class RunSettings:
 
     @cached_property
     def uniform_entropy(self) -> float | None:
-        """Entropy of the policy that takes all actions equally often, in nats; None for a Box, and
-        where the space is not known."""
+        """Entropy of a uniform policy in nats; None for a Box, and where the space is not known."""
         if self.n_actions is not None:
             return math.log(self.n_actions)
         if (bits := self._sizes("MultiBinary", "shape")) is not None:
@@ -123,15 +121,13 @@ class History:
         self.numbers: Mapping[str, float] = {}
         """The finite numbers of the newest row, by metric."""
         self.progress = 0.0
-        self.steps_before: float | None = None
-        """Env steps of the row before."""
+        self.steps_before: float | None = None  # env steps of the row before
         self.n_rows = 0
         self.odd: list[str] = []
         """Metrics of the newest row that are null, not finite or outside their bounds."""
         self.early_entropy: list[float] = []
         self.first_score: float | None = None
-        self.first_spread = 0.0
-        """Standard deviation of the returns at the first score."""
+        self.first_spread = 0.0  # standard deviation of the returns at the first score
         self.best_score = -math.inf
         self.best_eval = -math.inf
         self.lowest_return, self.highest_return = math.inf, -math.inf
@@ -151,8 +147,7 @@ class History:
         return self.numbers.get(name)
 
     def recent(self, name: str) -> float | None:
-        """The median of the last 10 values of a noisy metric; None until there are 10, and in rows
-        without it."""
+        """The median of 10 values of a noisy metric; None until there are 10, and without it."""
         window = self._windows[name]
         if len(window) < WINDOW or name not in self.numbers:
             return None
@@ -189,15 +184,13 @@ class History:
 
     @property
     def learns_fast(self) -> bool:
-        """Whether the learning rate is still a fair share of its peak: small updates at the end of
-        a schedule are intended."""
+        """Whether the learning rate is a fair share of its peak: schedules end in small updates."""
         rate = self.value(LR)
         return rate is None or rate >= 0.2 * self.peak_lr
 
     @property
     def clips_wide(self) -> bool:
-        """Whether the clip range is still a fair share of its peak: one that is scheduled to 0
-        clips many samples."""
+        """Whether the clip range is a fair share of its peak: one that falls to 0 clips much."""
         clip = self.value(CLIP_RANGE)
         return clip is None or clip >= 0.2 * self.peak_clip
 

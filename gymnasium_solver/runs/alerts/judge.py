@@ -47,8 +47,7 @@ class Watch:
         self._wrong_since = 0.0
 
     def see(self, history: History) -> str | None:
-        """What was seen if the alert is raised by this row; "" if it ends; None if nothing
-        changed."""
+        """What was seen if this row raises the alert; "" if it ends; None if nothing changed."""
         rule, numbers = self.rule, history.numbers
         values: list[float] = []
         for name in rule.needs:
@@ -105,8 +104,7 @@ class Judge:
         return [self._alert(rule, seen) for rule, seen in told if seen is not None]
 
     def see_divergence(self, text: str, env_steps: int, of_env: bool = False) -> list[Alert]:
-        """The alert of a run that ended because a value was not finite: one of the update, or one
-        that the environment returned."""
+        """The alert of a run that a value ended that is not finite, of the update or the env."""
         rule = RULES["not_finite"]
         for watch in self.watches:
             if watch.rule is rule and not watch.is_active:

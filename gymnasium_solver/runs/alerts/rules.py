@@ -2,20 +2,18 @@
 
     @rule(KL, rows=3)
     def kl_high(h: History, kl: float) -> Seen:
-        '''When: the median approx_kl of 10 updates is above 0.05
-        Means: Each update changes the policy too much.
-        Try: {h.lower_lr}; or target_kl: 0.02'''
+        recent = h.recent(KL) or 0.0
+        return recent > 0.05 and f"approx_kl {recent:.3g} nats per update, median of 10"
 
 A rule is called with the values of its metrics, for rows that have them all. It returns what is
-wrong, False if nothing is, or None if the row cannot tell. Its docstring has what users read; the
-advice may name attributes of the history.
+wrong, False if nothing is, or None if the row cannot tell. What users read about a rule is in
+rules.txt; the advice may name attributes of the history.
 """
 
-import inspect
 import math
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -35,7 +33,7 @@ from gymnasium_solver.runs.alerts.history import (
     History,
 )
 from gymnasium_solver.runs.files import finite
-from gymnasium_solver.runs.metrics import describe
+from gymnasium_solver.runs.metrics import describe, sections
 
 LENGTH, CUT = "train/roll/ep_len/mean", "train/roll/ep_truncated"
 DEAD, WORST = "train/opt/activations/dead", "train/opt/activations/dead_max"
@@ -73,19 +71,22 @@ class Rule:
         return self.advice.format(h=history)
 
 
+TEXTS = {
+    name: [line.partition(": ")[2] for line in lines]
+    for name, lines in sections(Path(__file__).with_name("rules.txt"))
+}
+"""By rule: when it is raised, what it means, what to try."""
 RULES: dict[str, Rule] = {}
 
 
 def rule(
     metric: str, *others: str, any_row: bool = False, **patience: Any
 ) -> Callable[[Callable[..., Seen]], Callable[..., Seen]]:
-    """Declare the function below as the rule of its name. `any_row`: it takes no values and looks
-    at all rows."""
+    """Declare a rule. `any_row`: it takes no values and looks at all rows."""
 
     def declare(check: Callable[..., Seen]) -> Callable[..., Seen]:
-        text = " ".join((inspect.getdoc(check) or "When: Means: Try: ").split())
-        when, meaning, advice = re.split(r" ?(?:When|Means|Try): ", text)[1:]
         name, needs = check.__name__, () if any_row else (metric, *others)
+        when, meaning, advice = TEXTS[name]
         RULES[name] = Rule(name, metric, check, needs, when, meaning, advice, **patience)
         return check
 
@@ -97,10 +98,6 @@ def rule(
 
 @rule("train/opt/loss/total", any_row=True)
 def not_finite(h: History) -> Seen:
-    """When: a logged value is NaN or infinite, or the run ended because of one
-    Means: The update overflowed, or the environment returned NaN or infinity.
-    Try: lower policy_lr or max_grad_norm, or normalize_obs: rolling and normalize_reward: true;
-    `gsolve doctor env {h.env_id}` checks the environment"""
     wrong = [name for name in h.odd if finite(h.row[name]) is None]
     wrong = [name for name in wrong if not describe(name).may_be_null]
     more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
@@ -109,9 +106,6 @@ def not_finite(h: History) -> Seen:
 
 @rule("train/cnt/total_env_steps", any_row=True)
 def clock_stalled(h: History) -> Seen:
-    """When: env_steps does not grow from one row to the next
-    Means: An epoch collected nothing, or two processes write to one run folder.
-    Try: stop the other process, or continue with `gsolve train --resume RUN`"""
     now, before = h.value("env_steps"), h.steps_before
     if before is None or now is None:
         return None
@@ -120,10 +114,6 @@ def clock_stalled(h: History) -> Seen:
 
 @rule(EXPLAINED, any_row=True)
 def bound_violated(h: History) -> Seen:
-    """When: a metric is outside the bounds that it is declared with (gsolve metrics --json), such
-    as an explained variance above 1
-    Means: The number is impossible: a bug in an algorithm, a wrapper or a plugin.
-    Try: check the code that computes it; report it if it is not your own"""
     for name in h.odd:
         if (value := h.value(name)) is not None:
             low, high = describe(name).bounds
@@ -135,10 +125,6 @@ def bound_violated(h: History) -> Seen:
 
 @rule(FPS, rows=5)
 def throughput_falling(h: History, fps: float) -> Seen:
-    """When: the median speed of the last 20 epochs is below a third of that of the first 20, after
-    30 s, while the machine is not busy with other processes
-    Means: The environment became slower, memory is short, or the device is throttled.
-    Try: `gsolve train --resume RUN --profile` shows where the time goes; look at the free memory"""
     is_early = h.n_rows < 3 * N_SPEEDS or len(h.early_speeds) < N_SPEEDS
     if is_early or (h.value("wall_s") or 0.0) < 30:
         return None
@@ -152,12 +138,6 @@ def throughput_falling(h: History, fps: float) -> Seen:
 
 @rule(SCORE, "train/plateau/env_steps", BEST, rows=5)
 def reward_stalled(h: History, score: float, since: float, best: float) -> Seen:
-    """When: no new best mean return for 40 % of the budget, below the target (threshold or
-    reference return); without a target, only if the mean never rose above the first one
-    Means: The policy is stuck: too little exploration, a learning rate that is too low or too
-    high, or a reward that is too sparse.
-    Try: {h.more_exploration}; or another policy_lr, or normalize_obs: rolling and
-    normalize_reward: true; {h.again} --recurrent gru if the task needs memory"""
     total, target = h.total_steps, h.settings.target
     if not total:
         return None
@@ -172,11 +152,6 @@ def reward_stalled(h: History, score: float, since: float, best: float) -> Seen:
 
 @rule("train/roll/reward/ambiguous", "train/plateau/env_steps", rows=2)
 def memory_needed(h: History, ambiguous: float, since: float) -> Seen:
-    """When: the same action at equal observations gave different rewards in more than a fifth of
-    the cases, and there was no new best mean return for 30 % of the budget
-    Means: What pays depends on what was seen before, and the policy has no memory; or it depends on
-    chance.
-    Try: {h.again} --recurrent gru; or frame_stack: 4"""
     config = h.settings.config
     if not h.total_steps or config.get("recurrent") or config.get("frame_stack"):
         return None
@@ -188,10 +163,6 @@ def memory_needed(h: History, ambiguous: float, since: float) -> Seen:
 
 @rule(SCORE, BEST, rows=10, share=0.1)
 def reward_falling(h: History, score: float, best: float) -> Seen:
-    """When: the mean return has lost more than half of what it had gained, for 10 % of the budget
-    Means: Updates are too large for a good policy, or the policy forgot what it no longer sees.
-    Try: a schedule that lowers the learning rate, e.g. policy_lr: lin_0.0003, or target_kl: 0.02
-    with ppo; the best checkpoint is kept: gsolve eval RUN/@best"""
     first = h.first_score
     if first is None:
         return None
@@ -203,10 +174,6 @@ def reward_falling(h: History, score: float, best: float) -> Seen:
 
 @rule(SCORE, EPISODES, rows=3, warm_up=0.1)
 def constant_return(h: History, score: float, n_episodes: float) -> Seen:
-    """When: all episodes so far, at least 100, had the same return
-    Means: The environment gives no signal, or the agent never meets the reward.
-    Try: `gsolve doctor env {h.env_id}` checks the environment; shape the reward (env_wrappers),
-    explore more, or allow longer episodes (max_episode_steps)"""
     if n_episodes < LEAST_EPISODES:
         return None
     is_constant = h.highest_return <= h.lowest_return and not h.is_good
@@ -215,11 +182,6 @@ def constant_return(h: History, score: float, n_episodes: float) -> Seen:
 
 @rule(SCORE, EPISODES, rows=3, warm_up=0.05)
 def batch_norm_sparse(h: History, score: float, n_episodes: float) -> Seen:
-    """When: critics with batch norm (norm: batch, block: flash), and all episodes so far, at least
-    10, had the same return
-    Means: The reward is sparse, which batch norm learns badly from: what is nearly always the same
-    vanishes in its statistics. XQC scores 0 on cartpole-swingup_sparse, SimbaV2 849.
-    Try: {h.again} --norm null --block simbav2"""
     config = h.settings.config
     if config.get("norm") != "batch" and config.get("block") != "flash":
         return None
@@ -232,10 +194,6 @@ def batch_norm_sparse(h: History, score: float, n_episodes: float) -> Seen:
 
 @rule(LENGTH, CUT, EPISODES, rows=3, warm_up=0.2)
 def all_truncated(h: History, length: float, cut: float, n_episodes: float) -> Seen:
-    """When: all episodes so far, at least 100, were truncated, and their returns are all alike
-    Means: The agent never reaches an end of the task within the time limit.
-    Try: a longer time limit (max_episode_steps), more exploration, or a shaped reward
-    (env_wrappers)"""
     if n_episodes < LEAST_EPISODES:
         return None
     text = f"all {n_episodes:,.0f} episodes so far were truncated, after {length:,.0f} steps"
@@ -247,12 +205,6 @@ def all_truncated(h: History, length: float, cut: float, n_episodes: float) -> S
 
 @rule(VAL, SCORE, BEST, rows=2, warm_up=0.1)  # without BEST there are too few episodes to compare
 def eval_below_train(h: History, val: float, train: float, best: float) -> Seen:
-    """When: two evaluations in a row are below the training return by half of what training has
-    gained and twice the spread of its returns
-    Means: The most likely action is worse than a sampled one, or evaluation meets other conditions
-    than training.
-    Try: score sampled actions: eval_deterministic: false; or train longer with a smaller ent_coef,
-    so that the policy makes up its mind"""
     first = h.first_score
     if first is None:
         return None
@@ -265,10 +217,6 @@ def eval_below_train(h: History, val: float, train: float, best: float) -> Seen:
 
 @rule(LENGTH, rows=3, warm_up=0.2)
 def short_horizon(h: History, length: float) -> Seen:
-    """When: gamma looks at most 3 steps ahead, episodes last 10 steps or more, and the return does
-    not rise
-    Means: Rewards that come later than the next steps are ignored.
-    Try: {h.again} --gamma 0.99"""
     gamma = h.settings.number("gamma")
     if gamma is None:
         return None
@@ -283,11 +231,6 @@ def short_horizon(h: History, length: float) -> Seen:
 
 @rule(ENTROPY, rows=5, share=0.05)
 def entropy_collapse(h: History, entropy: float) -> Seen:
-    """When: below the target (without one: while the return does not rise), the entropy is under 25
-    % of a uniform policy's (a Box: the standard deviation is 12 times smaller), for 5 % of the
-    budget
-    Means: The policy stopped exploring before it found a good solution.
-    Try: {h.explore}"""
     if h.value(ALPHA) is not None:
         return None  # with a learnt temperature the entropy is held at its target
     n_numbers = h.settings.n_action_numbers
@@ -310,11 +253,6 @@ def _is_collapsed(h: History) -> bool:
 
 @rule("train/roll/actions/mean", "train/roll/actions/std", "train/opt/loss/policy")
 def initial_actions(h: History, mean: float, std: float, loss: float) -> Seen:
-    """When: in the first epoch some action is much more or less frequent than the others; a Box:
-    the actions are far from 0 or have hardly any spread
-    Means: The untrained policy already prefers some actions: the observations are large, or
-    log_std_init or a plugin's head does not fit.
-    Try: normalize_obs: rolling; log_std_init: 0 for continuous actions"""
     # Only the first epoch of a policy gradient: its actions come from the untrained policy.
     if h.value("epoch") != 1 or h.value(Q) is not None:
         return None
@@ -340,9 +278,6 @@ def initial_actions(h: History, mean: float, std: float, loss: float) -> Seen:
 
 @rule(KL, rows=3, at_once=lambda h: (h.value(KL) or 0.0) > FAR_TOO_FAR)
 def kl_high(h: History, kl: float) -> Seen:
-    """When: the median approx_kl of 10 updates is above 0.05, or that of one update above 2
-    Means: Each update changes the policy too much; learning becomes unstable.
-    Try: {h.lower_lr}; or target_kl: 0.02, or fewer n_epochs"""
     if kl > FAR_TOO_FAR:
         return f"approx_kl {kl:.3g} nats in one update"
     recent = h.recent(KL) or 0.0
@@ -351,20 +286,12 @@ def kl_high(h: History, kl: float) -> Seen:
 
 @rule(KL, rows=10, share=0.05)
 def kl_low(h: History, kl: float) -> Seen:
-    """When: approx_kl is below 0.0001 for 5 % of the budget while the learning rate is not yet low
-    and the target is not reached
-    Means: Updates hardly change the policy.
-    Try: {h.higher_lr}; or more n_epochs"""
     is_low = kl < 1e-4 and h.learns_fast and not h.is_good and not _is_collapsed(h)
     return is_low and f"approx_kl {kl:.1e} nats per update"
 
 
 @rule(CLIPPED, rows=3)
 def clip_fraction_high(h: History, clipped: float) -> Seen:
-    """When: the median clip fraction of 10 updates is above 0.6, while the clip range is not
-    scheduled towards 0
-    Means: Most samples have left the clip range and no longer teach anything.
-    Try: {h.lower_lr}; or fewer n_epochs, or a larger batch_size or clip_range"""
     if (recent := h.recent(CLIPPED)) is None:
         return None
     is_high = recent > 0.6 and h.clips_wide
@@ -373,10 +300,6 @@ def clip_fraction_high(h: History, clipped: float) -> Seen:
 
 @rule(CLIPPED, rows=20, share=0.1)
 def clip_fraction_low(h: History, clipped: float) -> Seen:
-    """When: fewer than 0.1 % of the samples are clipped for 10 % of the budget, and the return does
-    not rise
-    Means: Updates are so small that the clip range never matters.
-    Try: {h.higher_lr}; or more n_epochs"""
     is_low = clipped < 1e-3 and h.learns_fast and not _is_collapsed(h)
     is_low = is_low and not h.is_good and not h.has_improved
     return is_low and f"{clipped:.2%} of the samples are clipped"
@@ -384,19 +307,11 @@ def clip_fraction_low(h: History, clipped: float) -> Seen:
 
 @rule("train/opt/ppo/clip_fraction_vf", rows=5)
 def value_clip_high(h: History, clipped: float) -> Seen:
-    """When: clip_range_vf limits more than half of the values in 5 updates in a row
-    Means: clip_range_vf is small for returns of this size; the critic learns slowly.
-    Try: clip_range_vf: null, or a larger one, or normalize_reward: true"""
     return clipped > 0.5 and f"{clipped:.0%} of the values moved beyond clip_range_vf"
 
 
 @rule("train/opt/ppo/kl", KL, rows=5)
 def kl_disagree(h: History, naive: float, kl: float) -> Seen:
-    """When: the two estimates of the KL differ by more than half of the larger one and more than
-    their noise, in 5 updates in a row
-    Means: A few samples changed their probability by a lot, or the rollout was collected by another
-    policy than the one that learns.
-    Try: {h.lower_lr}; check a plugin that changes actions after sampling"""
     # -log r has the mean KL and, for a small step, the variance 2 KL.
     n_samples = (h.settings.number("n_envs") or 1) * (h.settings.number("n_steps") or 1)
     noise = 4.0 * math.sqrt(2.0 * max(kl, 0.0) / max(1, n_samples))
@@ -409,10 +324,6 @@ def kl_disagree(h: History, naive: float, kl: float) -> Seen:
 
 @rule(EXPLAINED, rows=3, share=0.05, warm_up=0.05)
 def explained_variance_negative(h: History, explained: float) -> Seen:
-    """When: the median explained variance of 10 updates is below -0.05 for 5 % of the budget
-    Means: The critic predicts worse than a constant: its learning rate is too high, or the returns
-    are too large for it.
-    Try: {h.again} --normalize-reward; or a lower policy_lr, or share_trunk: false"""
     if (recent := h.recent(EXPLAINED)) is None:
         return None
     return (
@@ -424,9 +335,6 @@ def explained_variance_negative(h: History, explained: float) -> Seen:
 
 @rule(EXPLAINED, any_row=True, rows=3)
 def no_signal(h: History) -> Seen:
-    """When: the advantages, or the returns that the critic learns, do not vary
-    Means: All actions look equally good: a constant reward, gamma 0, or a dead environment.
-    Try: check the reward (gsolve doctor env ID) and gamma; {h.again} --gamma 0.99"""
     if EXPLAINED not in h.row:
         return None
     if h.is_good:
@@ -445,11 +353,6 @@ def no_signal(h: History) -> Seen:
 
 @rule(Q, rows=2)
 def q_diverging(h: History, q: float) -> Seen:
-    """When: the mean Q-value is far beyond what rewards and gamma allow: 2 times the largest reward
-    / (1 - gamma), or 10 times the largest return
-    Means: Bootstrapped values feed on themselves.
-    Try: a lower policy_lr; slower targets (target_update_freq, tau); double: true with dqn;
-    normalize_reward: true; a smaller max_grad_norm"""
     limit = _q_limit(h)
     if limit is None:
         return None
@@ -478,9 +381,6 @@ def _q_limit(h: History) -> float | None:
 
 @rule(ALPHA, ENTROPY, rows=3, share=0.1, warm_up=0.1)
 def alpha_high(h: History, alpha: float, entropy: float) -> Seen:
-    """When: the entropy bonus is more than 5 times as large as the rewards, for 10 % of the budget
-    Means: The policy is paid for being random and hardly for the reward.
-    Try: {h.again} --ent-coef auto_0.1; or a lower target_entropy, or log_alpha_max: 0"""
     size = h.reward_size
     if not size or h.settings.config.get("normalize_reward") or h.is_good:
         return None
@@ -491,11 +391,6 @@ def alpha_high(h: History, alpha: float, entropy: float) -> Seen:
 
 @rule(ALPHA, rows=3, share=0.1, warm_up=0.1)
 def alpha_low(h: History, alpha: float) -> Seen:
-    """When: a learnt alpha is below 0.00001 of the rewards for 10 % of the budget, below the target
-    return
-    Means: The temperature collapsed: entropy no longer counts, exploration ends.
-    Try: log_alpha_min: -5; a lower alpha_lr; a higher target_entropy (target_entropy_ratio for
-    discrete actions)"""
     if not str(h.settings.config.get("ent_coef", "")).startswith("auto") or not h.reward_size:
         return None
     is_low = alpha < 1e-5 * h.reward_size and not h.is_good
@@ -507,10 +402,6 @@ def alpha_low(h: History, alpha: float) -> Seen:
 
 @rule("train/opt/replay/priority_evenness", rows=3, warm_up=0.05)
 def priorities_degenerate(h: History, evenness: float) -> Seen:
-    """When: prioritised replay uses less than 1 % of its transitions, or all priorities are equal,
-    in 3 measurements in a row
-    Means: A few huge TD errors crowd out everything else, or no TD error was ever set.
-    Try: a lower per_alpha; normalize_reward: true; loss: huber"""
     if evenness < 0.01:
         return f"sampling is as uneven as if only {evenness:.2%} of the transitions were used"
     return evenness > 1.0 - 1e-9 and "all priorities are equal"
@@ -518,34 +409,18 @@ def priorities_degenerate(h: History, evenness: float) -> Seen:
 
 @rule(DEAD, WORST, rows=3)
 def dead_units(h: History, dead: float, worst: float) -> Seen:
-    """When: more than 65 % of the hidden units, or 90 % of a layer, hardly vary over a batch, in 3
-    measurements in a row
-    Means: A learning rate that is too high killed the units (ReLU) or saturated them (tanh); or
-    observations are far too large.
-    Try: a lower policy_lr; normalize_obs: rolling; activation: tanh or silu instead of relu;
-    norm: layer"""
     text = f"{dead:.0%} of the hidden units are dead, {worst:.0%} in the worst layer"
     return (dead > 0.65 or worst >= 0.9) and not h.is_good and text
 
 
 @rule("train/roll/obs/outside", rows=2)
 def observations_outside(h: History, outside: float) -> Seen:
-    """When: more than 0.1 % of the observed numbers are outside the bounds of the observation
-    space, in 2 measurements in a row
-    Means: The observation space of the environment or of a wrapper is declared wrongly; static
-    normalisation would be wrong as well.
-    Try: correct the space, or normalize_obs: rolling, which does not use it; `gsolve doctor env
-    {h.env_id}` shows where"""
     text = f"{outside:.2%} of the observed numbers are outside the bounds of the space"
     return outside > 1e-3 and text
 
 
 @rule(NORMS[0], rows=5)
 def gradients_huge(h: History, norm: float) -> Seen:
-    """When: the gradient norm is above 10,000 times max_grad_norm in 5 updates in a row
-    Means: Returns or observations are far too large; clipping keeps only the direction of the
-    largest term, usually the critic's.
-    Try: {h.again} --normalize-reward; or a smaller vf_coef, or normalize_obs: rolling"""
     limit = h.settings.number("max_grad_norm")
     if limit is None:
         return None
