@@ -290,7 +290,7 @@ examples:
   gsolve import-config ppo_cartpole.json
 """)
 def import_config(args: Args) -> None:
-    from gymnasium_solver.share.foreign.config_files import read_foreign
+    from gymnasium_solver.share.foreign.settings import read_foreign
     from gymnasium_solver.training.prepare import build_config
 
     found = read_foreign(Path(args.file), args.env_id, args.algo, args.arguments)

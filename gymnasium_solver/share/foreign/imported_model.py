@@ -31,7 +31,7 @@ from gymnasium_solver.nets.normalizer import EPSILON
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.summary import test_score
-from gymnasium_solver.share.foreign.hyperparams import Mapped, map_fields
+from gymnasium_solver.share.foreign.settings import Mapped, map_fields
 from gymnasium_solver.spaces.actions import BoxBase
 from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.training.agents import build_agent

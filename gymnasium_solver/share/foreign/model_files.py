@@ -287,31 +287,26 @@ def read_vec_normalize(path: Path) -> Moments | None:
 
 def read_cleanrl(path: Path) -> ForeignModel:
     with one_line(path):
-        return _read_cleanrl(path)
-
-
-def _read_cleanrl(path: Path) -> ForeignModel:
-    loaded = _loaded(path, path)
-    states = list(map(_arrays, loaded if isinstance(loaded, tuple | list) else [loaded]))
-    states = [state for state in states if state]
-    if not states:
-        raise RunError(f"{path} has no state dict of tensors in it.")
-    first = states[0]  # of the actor, before those of its critics
-    if "actor_mean.0.weight" in first:
-        model = ForeignModel("CleanRL", "ppo", _chain(first, "actor_mean"))
-        model.critics, model.log_std = [_chain(first, "critic")], first["actor_logstd"].reshape(-1)
-        return model
-    if "actor.0.weight" in first and first["actor.0.weight"].ndim == 2:
-        return ForeignModel("CleanRL", "ppo", _chain(first, "actor"), [_chain(first, "critic")])
-    if "network.0.weight" in first:
-        return _cleanrl_network(first)
-    if "fc_mu.weight" in first or "fc_mean.weight" in first:
-        return _cleanrl_critics(states)
-    names = ", ".join(list(first)[:4])
-    raise RunError(
-        f"{path} has layers that no known script of CleanRL writes ({names}). Can be imported: "
-        "ppo, ppo_continuous_action, dqn, td3, ddpg, sac with MLPs, ppo_atari and dqn_atari."
-    )
+        loaded = _loaded(path, path)
+        states = map(_arrays, loaded if isinstance(loaded, tuple | list) else [loaded])
+        first, *others = [state for state in states if state] or [{}]  # the actor is before critics
+        if not first:
+            raise RunError(f"{path} has no state dict of tensors in it.")
+        if "actor_mean.0.weight" in first:
+            log_std = first["actor_logstd"].reshape(-1)
+            layers = _chain(first, "actor_mean"), [_chain(first, "critic")]
+            return ForeignModel("CleanRL", "ppo", *layers, log_std=log_std)
+        if "actor.0.weight" in first and first["actor.0.weight"].ndim == 2:
+            return ForeignModel("CleanRL", "ppo", _chain(first, "actor"), [_chain(first, "critic")])
+        if "network.0.weight" in first:
+            return _cleanrl_network(first)
+        if "fc_mu.weight" in first or "fc_mean.weight" in first:
+            return _cleanrl_critics(first, others)
+        names = ", ".join(list(first)[:4])
+        raise RunError(
+            f"{path} has layers that no known script of CleanRL writes ({names}). Can be imported: "
+            "ppo, ppo_continuous_action, dqn, td3, ddpg, sac with MLPs, ppo_atari and dqn_atari."
+        )
 
 
 def _cleanrl_network(tensors: Tensors) -> ForeignModel:
@@ -325,10 +320,10 @@ def _cleanrl_network(tensors: Tensors) -> ForeignModel:
     return model
 
 
-def _cleanrl_critics(states: list[Tensors]) -> ForeignModel:
+def _cleanrl_critics(first: Tensors, others: list[Tensors]) -> ForeignModel:
     """td3, ddpg and sac. CleanRL squashes the log standard deviation of sac by a tanh, which greedy
     actions do not use."""
-    first, critics = states[0], [state for state in states[1:] if "fc3.weight" in state]
+    critics = [state for state in others if "fc3.weight" in state]
     values = [[_layer(state, name) for name in ("fc1", "fc2", "fc3")] for state in critics]
     hidden = [_layer(first, "fc1"), _layer(first, "fc2")]
     if "fc_mu.weight" in first:
