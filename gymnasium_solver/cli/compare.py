@@ -253,13 +253,10 @@ def _group_page(folder: Path) -> "Page":
     from gymnasium_solver.experiments.experiment import load
     from gymnasium_solver.experiments.groups import experiment_groups
     from gymnasium_solver.experiments.search.sweep_folder import is_sweep, view
-    from gymnasium_solver.experiments.search.sweep_report import draw_all, sweep_page
+    from gymnasium_solver.experiments.search.sweep_report import sweep_page
 
     if is_sweep(folder):
-        found = view(str(folder))
-        result = found.result or found.so_far()
-        pictures = draw_all(found.sweep, found.plan, found.trials, result)
-        return sweep_page(found.sweep, found.plan, found.trials, result, pictures)
+        return sweep_page(view(str(folder)))
     experiment = load(folder)
     groups = experiment_groups(experiment)
     scored = [group for group in groups if group.scores]

@@ -23,7 +23,7 @@ left, and its table can be made anew at any time.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean, median_high
 from typing import TYPE_CHECKING, Any
@@ -129,13 +129,8 @@ def take_up(
     if not exists and not is_new_allowed:
         raise ConfigError(f"{declared.name} has not been run in {root}; leave out --table")
     configs = [
-        (
-            entry.label,
-            load_config(
-                entry.config, overrides=entry.changes, overlays=entry.overlays, trust=trust
-            ),
-        )
-        for entry in declared.entries
+        (e.label, load_config(e.config, overrides=e.changes, overlays=e.overlays, trust=trust))
+        for e in declared.entries
     ]
     if not exists:
         command = ["gsolve", "benchmark", declared.name]
@@ -259,39 +254,14 @@ def ablated(
 
 # --- the table
 
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table, read from run folders."""
-
-    label: str
-    env_id: str
-    status: str
-    seeds: int
-    settings: str
-    scores: list[float]
-    """Of every seed, in their order: the held-out test of the best checkpoint."""
-    finals: list[float]
-    """Of the same seeds: the last validation, which is of the final policy; without validations
-    the test is, too."""
-    score: Estimate | None
-    mean: float | None
-    threshold: float | None
-    n_solved: int
-    reference: float | None
-    source: str
-    verdict: str
-    env_steps: float | None
-    """Median over seeds of the env steps trained."""
-    wall_s: float | None
-    engines: list[str]
-    command: str
-    commits: list[str]
-    runs: list[str]
+Row = dict[str, Any]
+"""One line of the table as it is in the JSON. `scores` are the held-out tests of the seeds in their
+order, of the best checkpoints; `finals` the last validations of the same seeds, of the final
+policies; env_steps and wall_s are medians."""
 
 
 def rows_of(declared: Declared, experiment: Experiment) -> list[Row]:
-    """The table of a benchmark, as far as it has been run."""
+    """The table of a benchmark, read from run folders, as far as it has been run."""
     groups = {group.label: group for group in experiment_groups(experiment)}
     progress = experiments.Progress(experiment).rows()
     return [
@@ -317,31 +287,32 @@ def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str)
     changes = entry.changes.items()
     flags = f" --overlay {' '.join(entry.overlays)}" if entry.overlays else ""
     flags += "".join(f" --{name.replace('_', '-')} {value_text(v)}" for name, v in changes)
-    return Row(
-        label=entry.label,
-        env_id=str(content.get("env_id")),
-        status=status,
-        seeds=len(scores),
-        settings=", ".join(f"{n} {value_text(content[n])}" for n in SETTINGS if content.get(n)),
-        scores=scores,
-        finals=[_final(m, score) for m, score in zip(tested, scores, strict=True)],
-        score=estimate,
-        mean=fmean(scores) if scores else None,
-        threshold=threshold,
-        n_solved=0 if threshold is None else sum(score >= threshold for score in scores),
-        reference=entry.reference,
-        source=entry.source,
-        verdict=verdict(estimate, entry.reference),
-        env_steps=median_high(m.summary.env_steps for m in tested) if tested else None,
-        wall_s=median_high(m.summary.wall_s for m in tested) if tested else None,
-        engines=list(dict.fromkeys(str(m.meta["engine"]) for m in tested if m.meta.get("engine"))),
-        command=f"gsolve train {entry.config}{flags} --seed <seed>",
-        commits=list(dict.fromkeys(commits)),
-        runs=[m.summary.id for m in members],
-    )
+    return {
+        "label": entry.label,
+        "env_id": str(content.get("env_id")),
+        "status": status,
+        "seeds": len(scores),
+        "mean": fmean(scores) if scores else None,
+        "threshold": threshold,
+        "n_solved": 0 if threshold is None else sum(score >= threshold for score in scores),
+        "reference": entry.reference,
+        "source": entry.source,
+        "verdict": verdict(estimate, entry.reference),
+        "env_steps": median_high(m.summary.env_steps for m in tested) if tested else None,
+        "wall_s": median_high(m.summary.wall_s for m in tested) if tested else None,
+        "settings": ", ".join(f"{n} {value_text(content[n])}" for n in SETTINGS if content.get(n)),
+        "command": f"gsolve train {entry.config}{flags} --seed <seed>",
+        "score": None if estimate is None else estimate.to_dict(),
+        "scores": scores,
+        "finals": [_final(m, score) for m, score in zip(tested, scores, strict=True)],
+        "engines": [*dict.fromkeys(str(m.meta["engine"]) for m in tested if m.meta.get("engine"))],
+        "commits": list(dict.fromkeys(commits)),
+        "runs": [m.summary.id for m in members],
+    }
 
 
 def _final(member: Member, score: float) -> float:
+    """The last validation; without one the test is of the final policy, too."""
     if (last := member.summary.last_eval) is None:
         return score
     found = finite(last.get("score"))
@@ -366,44 +337,48 @@ HEADS = (
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    score = ScoreText(row.threshold, [v for v in (row.reference, row.mean) if v is not None])
-    found = row.score
-    has_interval = found is not None and found.n > 1
-    reference = "" if row.reference is None else f"{score(row.reference)} ({row.source})"
+    threshold, reference, found = row["threshold"], row["reference"], row["score"]
+    score = ScoreText(threshold, [v for v in (reference, row["mean"]) if v is not None])
+    source = f" ({row['source']})" if row["source"] else ""
     return (
-        row.label,
-        row.status,
-        " ".join(map(score, row.scores)),
-        "" if found is None else score(found.value),
-        f"{score(found.low)} to {score(found.high)}" if found and has_interval else "",
-        "" if row.mean is None else score(row.mean),
-        score(fmean(row.finals)) if row.finals else "",
-        "" if row.threshold is None else f"{row.threshold:g}",
-        "" if row.threshold is None or not row.seeds else f"{row.n_solved} of {row.seeds}",
-        reference.removesuffix(" ()"),
-        row.verdict,
-        "" if row.env_steps is None else f"{row.env_steps:,.0f}",
-        "" if row.wall_s is None else f"{row.wall_s:,.0f} s",
+        row["label"],
+        row["status"],
+        " ".join(map(score, row["scores"])),
+        score(found["value"]) if found else "",
+        f"{score(found['low'])} to {score(found['high'])}" if found and found["n"] > 1 else "",
+        "" if row["mean"] is None else score(row["mean"]),
+        score(fmean(row["finals"])) if row["finals"] else "",
+        "" if threshold is None else f"{threshold:g}",
+        "" if threshold is None or not row["seeds"] else f"{row['n_solved']} of {row['seeds']}",
+        "" if reference is None else f"{score(reference)}{source}",
+        row["verdict"],
+        "" if row["env_steps"] is None else f"{row['env_steps']:,.0f}",
+        "" if row["wall_s"] is None else f"{row['wall_s']:,.0f} s",
     )
 
 
 def write_tables(declared: Declared, experiment: Experiment, folder: Path) -> list[Path]:
     """Write <name>.md, .csv, .json, -curves.csv and .png; returns the files."""
     rows = rows_of(declared, experiment)
-    folder.mkdir(parents=True, exist_ok=True)
-    suffixes = (".md", ".csv", ".json", "-curves.csv", ".png")
-    files = [folder / f"{declared.name}{suffix}" for suffix in suffixes]
     found = {group.label: group for group in experiment_groups(experiment)}
     groups = [found[entry.label] for entry in declared.entries if entry.label in found]
-    if scored := [group for group in groups if group.scores]:
-        draw(scored, files[4])
-    write_atomic(files[0], _markdown(declared, groups, rows, bool(scored)).encode())
-    write_atomic(files[1], _csv(rows).encode())
     data = {"name": declared.name, "description": declared.description, "seeds": declared.seeds,
-            "experiment": experiment.id, "rows": [asdict(row) for row in rows]}  # fmt: skip
-    write_atomic(files[2], (json.dumps(jsonable(data), indent=1) + "\n").encode())
-    write_atomic(files[3], _curves(groups).encode())
-    return files if scored else files[:4]
+            "experiment": experiment.id, "rows": rows}  # fmt: skip
+    scored = [group for group in groups if group.scores]
+    texts = {
+        ".md": _markdown(declared, groups, rows, bool(scored)),
+        ".csv": _csv(rows),
+        ".json": json.dumps(jsonable(data), indent=1) + "\n",
+        "-curves.csv": _curves(groups),
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    files = [folder / f"{declared.name}{suffix}" for suffix in texts]
+    for path, text in zip(files, texts.values(), strict=True):
+        write_atomic(path, text.encode())
+    if scored:
+        files.append(folder / f"{declared.name}.png")
+        draw(scored, files[-1])
+    return files
 
 
 def _markdown(
@@ -415,7 +390,13 @@ def _markdown(
         machine, versions = meta.get("machine") or {}, (meta.get("versions") or {}).items()
         machines[f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs"] = None
         packages[", ".join(f"{name} {version}" for name, version in versions if version)] = None
-    commands = [f"`{row.command}`, commit {', '.join(row.commits) or 'unknown'}" for row in rows]
+    lists = {
+        "Settings": [", ".join([f"{r['label']}: {r['settings']}", *r["engines"]]) for r in rows],
+        "Commands": [
+            f"`{r['command']}`, commit {', '.join(r['commits']) or 'unknown'}" for r in rows
+        ],
+        "Machines": [*machines, *packages],
+    }
     parts = [
         f"# {declared.name}",
         declared.description,
@@ -425,16 +406,9 @@ def _markdown(
         f"medians. Every seed's curves: [{declared.name}-curves.csv]({declared.name}-curves.csv).",
         markdown_table(HEADS, [cells(row) for row in rows]),
         f"![Learning curves]({declared.name}.png)\n" if has_picture else "",
-        "## Settings",
-        "\n".join(
-            f"- {row.label}: {row.settings}" + "".join(f", {name}" for name in row.engines)
-            for row in rows
-        ),
-        "## Commands",
-        "\n".join(f"- {command}" for command in commands),
-        "## Machines",
-        "\n".join(f"- {fact}" for fact in (*machines, *packages)),
-    ]
+        *(f"## {title}\n\n" + "\n".join(f"- {line}" for line in lines)
+          for title, lines in lists.items()),
+    ]  # fmt: skip
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -456,14 +430,13 @@ def _curves(groups: Sequence[Group]) -> str:
 
 
 def _csv(rows: Sequence[Row]) -> str:
-    names = ("label", "env_id", "status", "seeds", "mean", "threshold", "n_solved", "reference",
-             "source", "verdict", "env_steps", "wall_s", "settings", "command")  # fmt: skip
-    last = ("iqm", "low", "high", "scores", "finals", "engines", "commits", "runs")
-    lines: list[tuple[Any, ...]] = [(*names, *last)]
+    lines: list[Row] = []
     for row in rows:
-        score = row.score
-        ends = ("", "", "") if score is None else (score.value, score.low, score.high)
-        own = (getattr(row, name) for name in names)
-        lists = (row.scores, row.finals, row.engines, row.commits, row.runs)
-        lines.append((*own, *ends, *(" ".join(map(str, values)) for values in lists)))
-    return csv_lines(lines)
+        plain = {name: value for name, value in row.items() if not isinstance(value, list | dict)}
+        score = plain.pop("score", None) or row["score"] or {}
+        plain |= {"iqm": score.get("value"), "low": score.get("low"), "high": score.get("high")}
+        lists = {
+            n: " ".join(map(str, value)) for n, value in row.items() if isinstance(value, list)
+        }
+        lines.append(plain | lists)
+    return csv_lines([list(lines[0]), *(list(line.values()) for line in lines)])

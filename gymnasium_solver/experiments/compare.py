@@ -22,6 +22,7 @@ from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments import statistics as stats
 from gymnasium_solver.experiments.groups import VAL, Group, differing_fields
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, LEVEL, Estimate
+from gymnasium_solver.runs.files import jsonable
 from gymnasium_solver.runs.query import get_columns
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
@@ -113,7 +114,8 @@ class Comparison:
     """More about configs that were run in the same environments."""
 
     def to_dict(self) -> dict[str, Any]:
-        return _without_nan(asdict(self))
+        found: dict[str, Any] = jsonable(asdict(self))
+        return found
 
 
 def compare(groups: Sequence[Group], margin: str = MARGIN) -> Comparison:
@@ -188,16 +190,11 @@ def measures(group: Group, random_score: float) -> dict[str, float]:
         if found is not None:
             curves.append(curve)
             every.append(found)
-    result = {}
-    for name in MEASURES:
-        values = [seed[name] for seed in every if name in seed and np.isfinite(seed[name])]
-        if values:
-            result[name] = float(np.mean(values))
     if len(curves) > 1:
-        spread = stats.consistency(stats.on_grid(curves)[1], random_score)
-        if np.isfinite(spread):
-            result["consistency"] = spread
-    return result
+        every.append({"consistency": stats.consistency(stats.on_grid(curves)[1], random_score)})
+    known = {name: [seed[name] for seed in every if np.isfinite(seed.get(name, np.nan))]
+             for name in MEASURES}  # fmt: skip
+    return {name: float(np.mean(values)) for name, values in known.items() if values}
 
 
 def verdicts_of(results: Sequence[GroupResult], margin: str = MARGIN) -> list[Verdict]:
@@ -298,8 +295,7 @@ def _machines(groups: Sequence[Group]) -> dict[str, list[str]]:
             for name, value in (row | (member.meta.get("versions") or {})).items():
                 seen.setdefault(name, {})[str(value)] = None
         facts.append({name: ", ".join(values) for name, values in seen.items()})
-    names = dict.fromkeys(name for row in facts for name in row)
-    table = {name: [row.get(name, "-") for row in facts] for name in names}
+    table = {name: [row.get(name, "-") for row in facts] for each in facts for name in each}
     return {name: row for name, row in table.items() if len(set(row)) > 1}
 
 
@@ -336,11 +332,3 @@ def _table(columns: Sequence[Sequence[float]]) -> np.ndarray:
     for i, column in enumerate(columns):
         table[: len(column), i] = column
     return table
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,7 +17,7 @@ With `stacks`, seeds of one config train together in one process. The folder of 
 import re
 import secrets
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -183,7 +183,7 @@ class Experiment:
         """TrustError if the experiment was not made here and its configs name code to import.
         `more`: fields that configs will be made of."""
         configs = [*(read_file(path)[0] for path in self.config_files()), *more]
-        code = sorted({name for config in configs for name in code_named(config)})
+        code = _code_of(configs)
         made_by = {"id": self.id, "signature": self.signature}
         if code and not trust and not is_made_here(made_by, code):
             raise untrusted(str(self.path), code, "its configs name")
@@ -223,8 +223,7 @@ def create(
         stem = slug(f"{config.env_id}-{label.removeprefix(f'{config.env_id}:')}")[:80]
         place = f"-{i:02d}" * (len(configs) > 1)
         members += [Member(f"{stem}{place}-s{s}-{stamp}", label, s, file) for s in seeds]
-    code = sorted({n for _, config in configs for n in code_named(config_dict(config))})
-    signed = signature(path.name, code)
+    signed = signature(path.name, _code_of(config_dict(config) for _, config in configs))
     made = Experiment(path, utc_now(), list(command), tuple(members), signed, stacks)
     with writing("the experiment", path):
         try:
@@ -247,11 +246,15 @@ def extend(made: Experiment, label: str, config: "Config", seed: int) -> Experim
     run = f"{stem}-{number:02d}-s{seed}-{made.members[0].run.rpartition('-s')[2].partition('-')[2]}"
     write_atomic(made.path / CONFIGS / file, dump_config(config.replace(seed=None)).encode())
     configs = [*(read_file(path)[0] for path in made.config_files()), config_dict(config)]
-    code = sorted({name for fields in configs for name in code_named(fields)})
     members = (*made.members, Member(run, label, seed, file))
-    extended = replace(made, members=members, signature=signature(made.id, code))
+    signed = signature(made.id, _code_of(configs))
+    extended = replace(made, members=members, signature=signed)
     write_atomic(made.path / FILE, _text_of(extended))
     return extended
+
+
+def _code_of(configs: Iterable[Mapping[str, Any]]) -> list[str]:
+    return sorted({name for config in configs for name in code_named(config)})
 
 
 def _text_of(made: Experiment) -> bytes:

@@ -147,14 +147,9 @@ def probability_of_improvement(ours: ArrayLike, theirs: ArrayLike) -> float:
     a, b = as_scores(ours), as_scores(theirs)
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"{a.shape[1]} tasks against {b.shape[1]}: compare the same tasks")
-    return float(_wins(a, b))
-
-
-def _wins(a: Array, b: Array) -> Array:
-    """Share of the pairs of scores [..., seeds, tasks] that the first one wins: [...]."""
-    difference = a[..., :, None, :] - b[..., None, :, :]
-    won = np.where(np.isnan(difference), np.nan, (difference > 0) + 0.5 * (difference == 0))
-    return np.asarray(np.nanmean(won, axis=(-3, -2)).mean(axis=-1))
+    gap = a[:, None] - b
+    won = np.where(np.isnan(gap), np.nan, (gap > 0) + 0.5 * (gap == 0))
+    return float(np.nanmean(won, axis=(0, 1)).mean())
 
 
 # --- two groups of seeds

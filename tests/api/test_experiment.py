@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.edits import Request, pending_requests, put_request, read_edits
 from gymnasium_solver.runs.run import Run, is_run
 from tests.experiments.fake_runs import FakeBackend
+from tests.experiments.real_runs import tiny, wait_for
 
 BOTH = ["CartPole-v1:ppo", "CartPole-v1:reinforce"]
 
@@ -109,32 +109,10 @@ def test_what_is_refused(tmp_path: Path) -> None:
         gs.experiment(BOTH[0], seeds=2, runs_dir=tmp_path, backend=failing)
 
 
-CONFIG = """
-env_id: CartPole-v1
-ppo:
-  n_envs: 3
-  n_steps: 16
-  batch_size: 24
-  n_epochs: 1
-  hidden_dims: [8]
-  max_env_steps: 60_000
-  checkpoint_freq_epochs: 20
-  eval_freq_epochs: null
-  test_episodes: 2
-"""
-
-
-def wait_for(what: Any) -> None:
-    deadline = time.monotonic() + 120
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_run_that_was_changed_is_continued(tmp_path: Path) -> None:
     """`gsolve set` changes a run of an experiment; then coordinator and run are killed."""
-    (tmp_path / "tiny.yaml").write_text(CONFIG)
-    words = ["train", str(tmp_path / "tiny.yaml"), "--seeds", "1", "--experiment", "e", "-q"]
+    config = tiny(tmp_path, max_env_steps=60_000, checkpoint_freq_epochs=20, eval_freq_epochs=None)
+    words = ["train", config, "--seeds", "1", "--experiment", "e", "-q"]
     argv = local.gsolve(*words, "--runs-dir", str(tmp_path / "runs"))
     path = tmp_path / "runs" / FOLDER / "e"
     process = subprocess.Popen(argv, stdout=subprocess.DEVNULL)

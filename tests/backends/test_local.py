@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +17,8 @@ from gymnasium_solver.backends.local import ALREADY_RUNNING, LAUNCH, newest_chec
 from gymnasium_solver.backends.resources import check_backend, local_gpus
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.pool import Pool
+from gymnasium_solver.runs import machine
+from tests.experiments.real_runs import wait_for
 
 SLEEP = [sys.executable, "-S", "-c", "import time; print('here', flush=True); time.sleep(60)"]
 
@@ -114,22 +115,14 @@ def test_processes_of_a_killed_job_are_ended_by_the_next_start(folder: Path) -> 
         "print(child.pid, flush=True); time.sleep(60)"
     )
     job = local.start(quick(code), folder)
-    deadline = time.monotonic() + 20
-    while not local.tail(folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: local.tail(folder), 20)
     child = int(local.tail(folder)[0])
     os.kill(job.pid, signal.SIGKILL)
     assert local.wait(folder, 5)
     assert job.exit_code == -signal.SIGKILL
-    from gymnasium_solver.runs import machine
-
     assert machine.is_alive(child)
     local.start(quick("pass"), folder)
-    deadline = time.monotonic() + 5
-    while machine.is_alive(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not machine.is_alive(child), 5)
 
 
 def test_a_command_that_does_not_exist(folder: Path) -> None:

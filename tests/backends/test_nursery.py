@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,8 @@ import pytest
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.backends.nursery import CAN_FORK, Nursery
+from gymnasium_solver.runs import machine
+from tests.experiments.real_runs import wait_for
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="this system has no safe fork")
 
@@ -62,9 +63,7 @@ def test_a_worker_is_forked_with_its_folder_environment_and_exit_code(
     assert (said["name"], said["argv"], said["cpus"]) == ("__main__", ["3"], "7")
     assert said["stdin"] == ""
     assert local.find(folder) == job
-    deadline = time.monotonic() + 5
-    while job.exit_code is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: job.exit_code is not None, 5)
     assert job.exit_code == 3
 
 
@@ -88,9 +87,7 @@ def test_the_exit_code_of_a_killed_worker_is_its_signal(folder: Path, nursery: N
     job = local.start(worker("sleep"), folder, nursery=nursery)
     os.kill(job.pid, signal.SIGKILL)
     assert local.wait(folder, 5)
-    deadline = time.monotonic() + 5
-    while job.exit_code is None and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: job.exit_code is not None, 5)
     assert job.exit_code == -signal.SIGKILL
 
 
@@ -117,9 +114,4 @@ def test_it_ends_when_its_owner_is_killed(folder: Path) -> None:
         "n = Nursery(['json'])\nprint(n._process.pid, flush=True)\nos.kill(os.getpid(), 9)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    pid, deadline = int(done.stdout), time.monotonic() + 10
-    from gymnasium_solver.runs import machine
-
-    while machine.is_alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not machine.is_alive(pid)
+    wait_for(lambda: not machine.is_alive(int(done.stdout)), 10)

@@ -1,12 +1,8 @@
 """Ray: runs as tasks on a cluster of three local nodes, one of which is killed."""
 
-import hashlib
-import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +11,12 @@ import pytest
 from gymnasium_solver.backends.local import gsolve
 from gymnasium_solver.backends.ray_tasks import run_argv
 from gymnasium_solver.experiments.pool import FINISHED, RUNNING, STOPPED, Pool, Task
-from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs import machine
+from gymnasium_solver.runs.query import get_run
+from gymnasium_solver.runs.run import Run, is_run
+from tests.experiments.real_runs import digest, tiny, wait_for
 
-CONFIG = """
-env_id: CartPole-v1
-ppo:
-  n_envs: 3
-  n_steps: 16
-  batch_size: 24
-  n_epochs: 1
-  hidden_dims: [8]
-  max_env_steps: 40_000
-  checkpoint_freq_epochs: 50
-  eval_freq_epochs: 400
-  eval_episodes: 2
-  early_stop_on_eval_threshold: false
-"""
+LONG = {"max_env_steps": 40_000, "checkpoint_freq_epochs": 50, "eval_freq_epochs": 400}
 
 
 def test_a_worker_returns_the_exit_code_and_the_output(tmp_path: Path) -> None:
@@ -49,41 +35,22 @@ def test_a_training_dies_with_its_worker(tmp_path: Path) -> None:
         f"run_argv({argv!r}, {str(tmp_path / 'run')!r}, {{}})"
     )
     worker = subprocess.Popen([sys.executable, "-c", code])
-    deadline = time.monotonic() + 30
-    while not (log.exists() and log.read_text().strip()):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: log.exists() and log.read_text().strip(), 30)
     child = int(log.read_text())
     worker.send_signal(signal.SIGKILL)
     worker.wait()
-    from gymnasium_solver.runs import machine
-
-    while machine.is_alive(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: not machine.is_alive(child), 30)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    pytest.importorskip("ray", reason="Ray is not installed (extra ray)")
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
-    from ray.cluster_utils import Cluster
+def train_until(pool: Pool, env_steps: int) -> None:
+    """Until every run of the pool has come so far."""
 
-    found = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    for i in range(3):
-        found.add_node(num_cpus=1, resources={f"node{i}": 1})
-    found.wait_for_nodes()
-    ray.init(address=found.address, log_to_driver=False, configure_logging=False)
-    yield found
-    ray.shutdown()
-    found.shutdown()
+    def are_there() -> bool:
+        pool.step()
+        folders = [task.folder for task in pool.tasks]
+        return all(is_run(f) and get_run(Run(f)).env_steps > env_steps for f in folders)
 
-
-def weights(folder: Path) -> str:
-    file = folder / "checkpoints" / "last" / "model.safetensors"
-    return hashlib.sha256(file.read_bytes()).hexdigest()
+    wait_for(are_there, 180)
 
 
 @pytest.mark.services
@@ -91,29 +58,23 @@ def test_a_node_is_lost(cluster: Any, tmp_path: Path) -> None:
     """All runs finish, and their weights are those of plain trainings."""
     from gymnasium_solver.backends.ray_tasks import RayBackend
 
-    config = tmp_path / "tiny.yaml"
-    config.write_text(CONFIG)
+    config = tiny(tmp_path, **LONG)
     pool = Pool(3, backend=RayBackend())
     tasks = [
-        pool.add(Task(tmp_path / "ray" / f"s{i}", (str(config), "--seed", str(i))))
-        for i in range(3)
+        pool.add(Task(tmp_path / "ray" / f"s{i}", (config, "--seed", str(i)))) for i in range(3)
     ]
     pool.step()
     assert [task.state for task in tasks] == [RUNNING] * 3
-    deadline = time.monotonic() + 180
-    while not all(_env_steps(task.folder) > 5000 for task in tasks):
-        assert time.monotonic() < deadline
-        pool.step()
-        time.sleep(0.2)
+    train_until(pool, 5000)
     cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False)
     pool.run()
     assert [task.state for task in tasks] == [FINISHED] * 3, [task.reason for task in tasks]
     assert sum(task.restarts for task in tasks) == 1
     for i, task in enumerate(tasks):
         alone = tmp_path / "alone" / f"s{i}"
-        words = [str(config), "--seed", str(i), "--run-dir", str(alone), "-q"]
+        words = [config, "--seed", str(i), "--run-dir", str(alone), "-q"]
         subprocess.run(gsolve("train", *words), check=True, capture_output=True, timeout=300)
-        assert weights(task.folder) == weights(alone)
+        assert digest(task.folder) == digest(alone)
 
 
 @pytest.mark.services
@@ -121,16 +82,10 @@ def test_a_carried_run_is_stopped_and_resumed_elsewhere(cluster: Any, tmp_path: 
     """Without a disk that the nodes share: the folder comes back, and goes to the next worker."""
     from gymnasium_solver.backends.ray_tasks import RayBackend
 
-    config = tmp_path / "tiny.yaml"
-    config.write_text(CONFIG.replace("40_000", "400_000"))
-    words = (str(config), "--seed", "1")
+    words = (tiny(tmp_path, **LONG | {"max_env_steps": 400_000}), "--seed", "1")
     pool = Pool(1, backend=RayBackend(carries=True))
     task = pool.add(Task(tmp_path / "a", words))
-    deadline = time.monotonic() + 180
-    while _env_steps(task.folder) < 3000:
-        assert time.monotonic() < deadline
-        pool.step()
-        time.sleep(0.2)
+    train_until(pool, 3000)
     pool.stop_all()
     assert task.state == STOPPED
     assert Run(task.folder).meta()["status"] == "interrupted"
@@ -142,32 +97,20 @@ def test_a_carried_run_is_stopped_and_resumed_elsewhere(cluster: Any, tmp_path: 
     alone = tmp_path / "alone"
     argv = gsolve("train", *words, "--run-dir", str(alone), "-q")
     subprocess.run(argv, check=True, capture_output=True, timeout=300)
-    assert weights(again.folder) == weights(alone)
+    assert digest(again.folder) == digest(alone)
 
 
 @pytest.mark.services
 def test_a_task_is_stopped_and_saves(cluster: Any, tmp_path: Path) -> None:
     from gymnasium_solver.backends.ray_tasks import RayBackend
 
-    config = tmp_path / "tiny.yaml"
-    config.write_text(CONFIG.replace("40_000", "4_000_000"))
+    config = tiny(tmp_path, **LONG | {"max_env_steps": 4_000_000})
     pool = Pool(1, backend=RayBackend())
-    task = pool.add(Task(tmp_path / "a", (str(config), "--seed", "1")))
-    pool.step()
-    deadline = time.monotonic() + 120
-    while _env_steps(task.folder) < 3000:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    task = pool.add(Task(tmp_path / "a", (config, "--seed", "1")))
+    train_until(pool, 3000)
     pool.stop_all()
     assert task.state == STOPPED
     assert Run(task.folder).meta()["status"] == "interrupted"
-
-
-def _env_steps(folder: Path) -> int:
-    from gymnasium_solver.runs.query import get_run
-    from gymnasium_solver.runs.run import is_run
-
-    return get_run(Run(folder)).env_steps if is_run(folder) else 0
 
 
 @pytest.mark.services

@@ -1,10 +1,8 @@
 """Slurm: the script, and job arrays on a real slurmctld that are preempted, requeued, finished."""
 
-import hashlib
 import os
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,22 +11,9 @@ from gymnasium_solver.backends import slurm
 from gymnasium_solver.backends.local import TASKS, BackendError, gsolve
 from gymnasium_solver.backends.resources import Resources
 from gymnasium_solver.experiments.experiment import FOLDER, Experiment, Progress, load
+from gymnasium_solver.runs.run import Run
 from tests.backends import slurm_cluster
-
-CONFIG = """
-env_id: CartPole-v1
-ppo:
-  n_envs: 3
-  n_steps: 16
-  batch_size: 24
-  n_epochs: 1
-  hidden_dims: [8]
-  max_env_steps: 20_000
-  checkpoint_freq_epochs: 50
-  eval_freq_epochs: 500
-  eval_episodes: 2
-  early_stop_on_eval_threshold: false
-"""
+from tests.experiments.real_runs import digest, tiny, wait_for
 
 
 def test_the_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,24 +49,27 @@ def fake_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return log
 
 
+def task_script(folder: Path, task: str) -> str:
+    """The script of an array whose task 1 is this shell command."""
+    argvs = [["false"], ["sh", "-c", task]]
+    return str(slurm.write_script(folder, argvs, Resources(1, 1, 0, 1), name="x"))
+
+
 @pytest.mark.parametrize(("code", "requeued"), [(75, "requeue 7_1\n"), (0, ""), (1, "")])
 def test_only_a_preempted_task_is_requeued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, requeued: str
 ) -> None:
     log = fake_slurm(tmp_path, monkeypatch)
-    argvs = [["false"], ["sh", "-c", f"exit {code}"]]
-    script = slurm.write_script(tmp_path, argvs, Resources(1, 1, 0, 1), name="x")
-    done = subprocess.run(["bash", str(script)], timeout=60)
+    done = subprocess.run(["bash", task_script(tmp_path, f"exit {code}")], timeout=60)
     assert (log.read_text() if log.exists() else "") == requeued
     assert done.returncode == (0 if code == 75 else code)
 
 
 def test_a_cancelled_task_is_not_requeued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = fake_slurm(tmp_path, monkeypatch)
-    argvs = [["false"], ["sh", "-c", "exit 75"]]
-    script = slurm.write_script(tmp_path, argvs, Resources(1, 1, 0, 1), name="x")
+    script = task_script(tmp_path, "exit 75")
     (tmp_path / slurm.CANCELLED).touch()
-    assert subprocess.run(["bash", str(script)], timeout=60).returncode == 75
+    assert subprocess.run(["bash", script], timeout=60).returncode == 75
     assert not log.exists()
 
 
@@ -90,9 +78,8 @@ def test_sigterm_reaches_the_training_and_is_waited_for(
 ) -> None:
     log = fake_slurm(tmp_path, monkeypatch)
     train = "trap 'sleep 0.3; echo saved; exit 75' TERM; echo here; while :; do sleep 0.05; done"
-    argvs = [["false"], ["sh", "-c", train]]
-    script = slurm.write_script(tmp_path, argvs, Resources(1, 1, 0, 1), name="x")
-    process = subprocess.Popen(["bash", str(script)], stdout=subprocess.PIPE, text=True)
+    argv = ["bash", task_script(tmp_path, train)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "here\n"
     process.terminate()
@@ -119,21 +106,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm_cluster.
     found.stop()
 
 
-def weights(experiment: Experiment) -> list[str]:
-    files = [path / "checkpoints/last/model.safetensors" for path in experiment.folders()]
-    return [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "nothing happened in time"
-        time.sleep(0.3)
-
-
 def train(root: Path, env: dict[str, str], *words: str) -> Experiment:
-    (root / "tiny.yaml").write_text(CONFIG)
-    argv = gsolve("train", str(root / "tiny.yaml"), "--seeds", "2", "--experiment", "e", *words)
+    config = tiny(root, max_env_steps=20_000, checkpoint_freq_epochs=50, eval_freq_epochs=500)
+    argv = gsolve("train", config, "--seeds", "2", "--experiment", "e", *words)
     done = subprocess.run(
         [*argv, "--runs-dir", str(root / "runs")], env=env, capture_output=True, text=True,
         timeout=500,
@@ -160,9 +135,9 @@ def test_preempted_requeued_finished(cluster: slurm_cluster.Cluster, tmp_path: P
 
     wait_for(lambda: all(r.status == "finished" for r in Progress(experiment).rows()), 400)
     resumed = [row.run for row in Progress(experiment).rows()]
-    assert all(run and len(_meta(run.path)["resumed"]) == 1 for run in resumed)
+    assert all(run and len(Run(Path(run.path)).meta()["resumed"]) == 1 for run in resumed)
     local = train(tmp_path / "local", dict(os.environ))
-    assert weights(local) == weights(experiment)
+    assert [*map(digest, local.folders())] == [*map(digest, experiment.folders())]
 
 
 @pytest.mark.services
@@ -177,9 +152,3 @@ def test_cancelled(cluster: slurm_cluster.Cluster, tmp_path: Path) -> None:
     wait_for(lambda: not cluster.command("squeue", "-h", "-t", "PD,R,CG", "-j", job_id), 90)
     states = sorted(row.status for row in Progress(experiment).rows())
     assert states == ["interrupted", "waiting"]
-
-
-def _meta(path: str) -> dict[str, list[object]]:
-    from gymnasium_solver.runs.run import Run
-
-    return Run(Path(path)).meta()

@@ -2,7 +2,6 @@
 
 import os
 import stat
-import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from gymnasium_solver.backends import slurm
 from gymnasium_solver.backends.resources import Resources
 from gymnasium_solver.backends.slurm import SlurmBackend
+from tests.experiments.real_runs import wait_for
 
 TOOLS = {
     # A job is a process of its own; its id is the job's.
@@ -42,25 +42,18 @@ def backend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlurmBackend:
     return SlurmBackend(Resources(1, 1.0, 0, 1.0), ["--partition=small"])
 
 
-def wait_until_over(backend: SlurmBackend, folder: Path) -> None:
-    deadline = time.monotonic() + 20
-    while backend.is_running(folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_run_is_a_job(backend: SlurmBackend, tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "a"
     assert not backend.is_running(folder)
     backend.start(["bash", "-c", "echo here; sleep 0.5"], folder)
     assert backend.is_running(folder)
     assert "#SBATCH --partition=small" in (folder / "slurm" / "job.sbatch").read_text()
-    wait_until_over(backend, folder)
+    wait_for(lambda: not backend.is_running(folder), 20)
     assert backend.tail(folder) == ["here"]
     assert backend.stuck(folder) == 1  # it left no checkpoint
     backend.start(["bash", "-c", "true"], folder)
     assert backend.stuck(folder) == 2
-    wait_until_over(backend, folder)
+    wait_for(lambda: not backend.is_running(folder), 20)
 
 
 def test_another_coordinator_finds_the_job_and_stops_it(
@@ -71,5 +64,5 @@ def test_another_coordinator_finds_the_job_and_stops_it(
     other = SlurmBackend(backend.resources)
     assert other.is_running(folder)
     other.stop(folder)
-    wait_until_over(other, folder)
+    wait_for(lambda: not other.is_running(folder), 20)
     assert (folder / "slurm" / "cancelled").exists()

@@ -51,6 +51,15 @@ class FakeBackend:
         return []
 
 
+def finished(root: Path, name: str, score: float, seed: int = 1, **meta: Any) -> Run:
+    """A tested run without a curve."""
+    identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": seed}
+    run = Run.create("env_id: CartPole-v1\nalgo_id: ppo\n", identity, root, name=name)
+    test = {"mean": score, "stderr": 0.0, "episodes": 9, "greedy": True}
+    run.update_meta(**{"status": "finished", "test": test, **meta})
+    return run
+
+
 def train(folder: Path, config: Mapping[str, Any], seed: int, score: Score = score) -> None:
     """Write the folder of a finished run whose curve rises to its score."""
     identity = {"env_id": config["env_id"], "algo_id": config["algo_id"], "seed": seed,

@@ -19,7 +19,7 @@ from gymnasium_solver.experiments.benchmark import (
 )
 from gymnasium_solver.experiments.experiment import CONFIGS, FOLDER
 from gymnasium_solver.experiments.statistics import Estimate
-from gymnasium_solver.runs.run import Run
+from tests.experiments.fake_runs import finished
 
 ROOT = Path(__file__).parents[2]
 FILE = """
@@ -42,11 +42,8 @@ def test_the_file(tmp_path: Path) -> None:
     found = read_benchmark(declare(tmp_path))
     assert (found.name, found.seeds) == ("mine", [1, 2, 3, 4])
     first, second = found.entries
-    assert (first.reference, first.source, first.changes) == (
-        300.0,
-        "them",
-        {"max_env_steps": 4000},
-    )
+    assert (first.reference, first.source) == (300.0, "them")
+    assert first.changes == {"max_env_steps": 4000}
     assert (second.label, second.threshold) == ("wide", 200)
     assert second.changes == {"max_env_steps": 4000, "hidden_dims": [128]}
 
@@ -86,7 +83,7 @@ def test_an_entry_takes_overlays(tmp_path: Path) -> None:
     assert (config["hidden_dims"], config["test_episodes"]) == ([256, 256], 10)
     assert config["max_env_steps"] == 640
     (row,) = rows_of(declared, experiment)
-    assert "CartPole-v1:ppo --overlay wide quick --max-env-steps 640" in row.command
+    assert "CartPole-v1:ppo --overlay wide quick --max-env-steps 640" in row["command"]
 
 
 def test_the_shipped_file_has_every_classic() -> None:
@@ -102,22 +99,19 @@ def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
     declared = read_benchmark(declare(tmp_path))
     experiment = take_up(declared, tmp_path)
     assert experiment == take_up(declared, tmp_path)  # the second time it is there
-    assert [row.score for row in rows_of(declared, experiment)] == [None, None]
+    assert [row["score"] for row in rows_of(declared, experiment)] == [None, None]
     scores = dict(zip(experiment.members, (400.0, 410.0, 420.0, 410.0, 100.0, 250.0), strict=False))
     for member, score in scores.items():
-        identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": member.seed}
-        identity["reward_threshold"] = 475.0
-        run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=member.run)
-        run.log_metrics({"env_steps": 10, "wall_s": 1.0, "val/roll/ep_rew/mean": score})
-        test = {"mean": score, "stderr": 0.0, "episodes": 9, "greedy": True}
         last = {"score": score - 1, "env_steps": 4000}
-        run.update_meta(status="finished", test=test, last_eval=last, env_steps=4000, wall_s=3.0)
+        run = finished(tmp_path, member.run, score, member.seed, reward_threshold=475.0,
+                       last_eval=last, env_steps=4000, wall_s=3.0)  # fmt: skip
+        run.log_metrics({"env_steps": 10, "wall_s": 1.0, "val/roll/ep_rew/mean": score})
     first, second = rows_of(declared, experiment)
-    assert first.score is not None
-    assert first.score.value == pytest.approx(410.0)
-    assert (first.seeds, first.n_solved, first.verdict) == (4, 0, "above")
-    assert (second.status, second.n_solved, second.verdict) == ("2 of 4 finished", 1, "")
-    assert second.command.endswith("--max-env-steps 4000 --hidden-dims [128] --seed <seed>")
+    assert first["score"]["value"] == pytest.approx(410.0)
+    assert [first[name] for name in ("seeds", "n_solved", "verdict")] == [4, 0, "above"]
+    told = [second[name] for name in ("status", "n_solved", "verdict")]
+    assert told == ["2 of 4 finished", 1, ""]
+    assert second["command"].endswith("--max-env-steps 4000 --hidden-dims [128] --seed <seed>")
     files = write_tables(declared, experiment, tmp_path / "out")
     assert [path.name for path in files] == [
         "mine.md", "mine.csv", "mine.json", "mine-curves.csv", "mine.png",
@@ -140,10 +134,7 @@ def test_one_seed_has_no_interval_in_json(tmp_path: Path) -> None:
     declared = read_benchmark(declare(tmp_path))
     experiment = take_up(declared, tmp_path)
     first = experiment.members[0]
-    identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": first.seed}
-    run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=first.run)
-    test = {"mean": 400.0, "stderr": 0.0, "episodes": 9, "greedy": True}
-    run.update_meta(status="finished", test=test, env_steps=4000, wall_s=3.0)
+    finished(tmp_path, first.run, 400.0, first.seed)
     _, _, table, *_ = write_tables(declared, experiment, tmp_path / "out")
     data = json.loads(table.read_text(), parse_constant=pytest.fail)
     score = data["rows"][0]["score"]
@@ -184,13 +175,10 @@ def test_a_final_policy_without_a_finite_return_is_shown_as_it_is(tmp_path: Path
     declared = read_benchmark(declare(tmp_path))
     experiment = take_up(declared, tmp_path)
     first = experiment.members[0]
-    identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": first.seed}
-    run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=first.run)
+    last = {"score": math.nan, "env_steps": 150}
+    run = finished(tmp_path, first.run, 400.0, first.seed, last_eval=last)
     for step in range(1, 151):
         run.log_metrics({"env_steps": step, "wall_s": 1.0, "val/roll/ep_rew/mean": 1.0})
-    test = {"mean": 400.0, "stderr": 0.0, "episodes": 9, "greedy": True}
-    last = {"score": math.nan, "env_steps": 150}
-    run.update_meta(status="finished", test=test, last_eval=last, env_steps=150, wall_s=3.0)
     text, _, table, curves, *_ = write_tables(declared, experiment, tmp_path / "out")
     assert json.loads(table.read_text(), parse_constant=pytest.fail)["rows"][0]["finals"] == [None]
     assert "| 400.0 | 400.0 |  | 400.0 | - |" in text.read_text()

@@ -26,8 +26,8 @@ from gymnasium_solver.experiments.experiment import (
 )
 from gymnasium_solver.experiments.groups import experiment_groups, group_runs
 from gymnasium_solver.experiments.train_many import expand, parse_seeds
-from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import load_config
+from tests.experiments.fake_runs import finished
 
 PPO = load_config("CartPole-v1:ppo", overrides={"max_env_steps": 4000})
 DQN = load_config("CartPole-v1:dqn")
@@ -107,9 +107,7 @@ def test_code_of_a_stranger_is_not_imported(tmp_path: Path) -> None:
     made = create([("a", PPO)], [1], tmp_path)
     made.check_trust(False)
     file = made.path / CONFIGS / made.members[0].config
-    file.write_text(file.read_text() + "\nplugins: [evil]\n".replace("\nplugins", "\nplugins"))
-    text = "\n".join(line for line in file.read_text().splitlines() if line != "plugins: []")
-    file.write_text(text + "\n")
+    file.write_text(file.read_text().replace("plugins: []", "plugins: [evil]"))
     with pytest.raises(TrustError, match="evil"):
         load(made.path).check_trust(False)
     load(made.path).check_trust(True)
@@ -119,10 +117,7 @@ def test_progress_and_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     made = create([("a", PPO), ("b", DQN)], [1, 2], tmp_path, name="e")
     assert status_of(Progress(made).rows()) == "incomplete"
     for member, score in zip(made.members, (10.0, 20.0, 30.0), strict=False):
-        identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": member.seed}
-        run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=member.run)
-        test = {"mean": score, "stderr": 0.0, "episodes": 9, "greedy": True}
-        run.update_meta(status="finished", test=test)
+        finished(tmp_path, member.run, score, member.seed)
     progress = Progress(made)
     assert counts(progress.rows()) == "3 of 4 finished"
     assert [(g.label, g.scores) for g in experiment_groups(made)] == [
@@ -142,12 +137,10 @@ def test_the_page_of_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture
     made = create([("a", PPO), ("b", DQN)], [1, 2, 3], tmp_path, name="e", command=command)
     git = {"commit": "c0ffee" * 7, "dirty": False}
     for i, member in enumerate(made.members):
-        identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": member.seed}
-        run = Run.create("env_id: CartPole-v1\n", identity, tmp_path, name=member.run)
+        test = {"mean": 10.5 + 100 * (i // 3) + i, "stderr": 0.5, "episodes": 9, "greedy": True}
+        run = finished(tmp_path, member.run, 0.0, member.seed, test=test, git=git)
         for step in (100, 200):
             run.log_metrics({"env_steps": step, "epoch": 1, "val/roll/ep_rew/mean": 5.0 * i})
-        test = {"mean": 10.5 + 100 * (i // 3) + i, "stderr": 0.5, "episodes": 9, "greedy": True}
-        run.update_meta(status="finished", test=test, git=git)
     run.update_meta(status="failed", stop_reason="error", stop_detail="the pole <broke>", test=None)
     assert main(["report", "e", "--runs-dir", str(tmp_path)]) == 0
     page, text = (Path(line) for line in capsys.readouterr().out.split())

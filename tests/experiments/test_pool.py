@@ -13,8 +13,7 @@ from gymnasium_solver.runs.run import Run
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pools, "POLL_S", 0.001)
+def _three_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pools, "cpu_count", lambda: 3)
 
 

@@ -21,15 +21,14 @@ from gymnasium_solver.experiments.repro import (
 )
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.run import Run
+from tests.experiments.fake_runs import finished
 
 
 def make(root: Path, name: str, score: float, weights: float, **meta: Any) -> Run:
-    identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": int(score)}
-    run = Run.create("env_id: CartPole-v1\nalgo_id: ppo\n", identity, root, name=name)
+    test = {"mean": score, "stderr": 1.0, "episodes": 100, "greedy": True}
+    run = finished(root, name, score, int(score), test=test, env_steps=100, **meta)
     tensors = {"model": {"w": np.full(3, weights, dtype=np.float32)}}
     save_checkpoint(run.checkpoints_dir, 100, tensors, {}, {"score": score})
-    test = {"mean": score, "stderr": 1.0, "episodes": 100, "greedy": True}
-    run.update_meta(status="finished", test=test, env_steps=100, git=None, **meta)
     return run
 
 

@@ -17,7 +17,8 @@ from gymnasium_solver.experiments.pool import FAILED, FINISHED
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import load_config
-from tests.experiments.real_runs import CONFIG, command, digest, folder_of, wait_for, weights
+from tests.experiments.fake_runs import finished
+from tests.experiments.real_runs import command, digest, folder_of, tiny, wait_for, weights
 
 SEEDS = (1, 2, 7)
 STACK = ("--seeds", "1,2,7", "--stack")
@@ -27,8 +28,7 @@ STACK = ("--seeds", "1,2,7", "--stack")
 def separate(tmp_path_factory: pytest.TempPathFactory) -> dict[int, str]:
     """The weights of each seed trained alone."""
     root = tmp_path_factory.mktemp("separate")
-    (root / "tiny.yaml").write_text(CONFIG)
-    config = load_config(str(root / "tiny.yaml"))
+    config = load_config(tiny(root))
     return {
         seed: digest(loop.train(config.replace(seed=seed), runs_root=root / "runs").path)
         for seed in SEEDS
@@ -152,12 +152,7 @@ def test_a_stack_is_over_when_all_its_runs_are(tmp_path: Path) -> None:
     (task,) = made.stacked_tasks()
     assert isinstance(task, Stack)
     assert task.outcome() is None
-    runs = [
-        Run.create("env_id: CartPole-v1\n", {"env_id": "CartPole-v1", "algo_id": "ppo", "seed": 1},
-                   tmp_path, name=member.run)
-        for member in made.members
-    ]  # fmt: skip
-    runs[0].update_meta(status="finished", pid=2**30)
+    runs = [finished(tmp_path, member.run, 1.0, pid=2**30) for member in made.members]
     runs[1].update_meta(status="running", pid=2**30)  # killed
     assert task.outcome() is None
     runs[1].update_meta(status="failed", stop_detail="a NaN")

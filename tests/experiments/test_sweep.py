@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.errors import ConfigError, RunError, TrustError
-from gymnasium_solver.experiments import pool
 from gymnasium_solver.experiments.search import sweep_report as reports
 from gymnasium_solver.experiments.search.journal import Journal
 from gymnasium_solver.experiments.search.plan import prepare, read_plan
@@ -22,7 +21,6 @@ from gymnasium_solver.experiments.search.sweep_folder import (
     view,
 )
 from gymnasium_solver.experiments.search.sweep_report import best_lines, draw_all, write_variant
-from gymnasium_solver.runs import machine
 from gymnasium_solver.training.prepare import load_config
 from tests.experiments.fake_runs import FakeBackend, score, train
 
@@ -30,9 +28,7 @@ pytest.importorskip("optuna")
 
 
 @pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "POLL_S", 0.0)
-    monkeypatch.setattr(machine, "git_state", lambda _: (None, b""))
+def _no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "draw_all", lambda *_: [])  # slow; one test draws them
 
 
@@ -60,7 +56,7 @@ def content(sweep: Sweep) -> dict[str, Any]:
     return {"trials": trials, "result": sweep.read("result.json"), "configs": configs}
 
 
-def test_a_sweep(tmp_path: Path) -> None:
+def test_a_sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sweep = create(tmp_path)
     backend = FakeBackend()
     result = run(sweep, backend)
@@ -87,9 +83,8 @@ def test_a_sweep(tmp_path: Path) -> None:
     report = sweep.report_path.read_text()
     assert "Final on fresh seeds" in report
     assert "had no part in any choice" in report
-    pictures = draw_all(sweep, sweep.plan(), sweep.trials(), result)
-    assert pictures == ["params.png", "history.png"]
-    page = reports.sweep_page(sweep, sweep.plan(), sweep.trials(), result, pictures).html()
+    monkeypatch.setattr(reports, "draw_all", draw_all)
+    page = reports.sweep_page(view(str(sweep.path))).html()
     assert page.count("data:image/png;base64") == 2
     assert "<svg" in page, "the curves of the final"
     assert 'src="http' not in page
@@ -192,9 +187,7 @@ def test_pruned_trials(tmp_path: Path) -> None:
     assert "pruned" in states
     pruned = next(trial for trial in sweep.trials() if trial.state == "pruned")
     assert pruned.value is not None
-    assert result["final"][0]["trial"] not in [
-        t.number for t in sweep.trials() if t.state == "pruned"
-    ]
+    assert states[result["final"][0]["trial"]] == "complete"
 
 
 def test_several_seeds_end_early(tmp_path: Path) -> None:
@@ -238,9 +231,10 @@ def test_suggestions_that_see_too_little_are_told() -> None:
 
 def test_cost_aware_search(tmp_path: Path) -> None:
     sweep = create(tmp_path, cost="env_steps")
-    result = run(sweep)
-    assert "pareto.png" in draw_all(sweep, sweep.plan(), sweep.trials(), result)
-    assert any(row["on_front"] for row in view(str(sweep.path)).rows())
+    run(sweep)
+    found = view(str(sweep.path))
+    assert "pareto.png" in draw_all(found)
+    assert any(row["on_front"] for row in found.rows())
 
 
 def test_the_winner_becomes_a_variant(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from gymnasium_solver.config.yaml_file import parse_value
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.experiments import pool
 from gymnasium_solver.experiments.search import pbt
 from gymnasium_solver.experiments.search import sweep_report as reports
 from gymnasium_solver.experiments.search.plan import generation_ends, prepare, read_plan
@@ -19,7 +18,6 @@ from gymnasium_solver.experiments.search.run import search_of
 from gymnasium_solver.experiments.search.space import read_param
 from gymnasium_solver.experiments.search.sweep_folder import create_sweep, view
 from gymnasium_solver.experiments.search.sweep_report import best_lines
-from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import build_config
 from tests.experiments.fake_runs import VAL, FakeBackend, score, train
@@ -64,9 +62,7 @@ def score_config(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "POLL_S", 0.0)
     monkeypatch.setattr(reports, "draw_all", lambda *_: [])
-    monkeypatch.setattr(machine, "git_state", lambda _: (None, b""))
     monkeypatch.setattr(
         pbt, "_fresh_score", lambda folder, seed: {"mean": 1.0, "stderr": 0.1, "episodes": 3}
     )

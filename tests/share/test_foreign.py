@@ -27,7 +27,6 @@ import gymnasium_solver as gs
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.config.yaml_file import parse_yaml
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
-from gymnasium_solver.share.foreign.settings import read_foreign
 from gymnasium_solver.share.foreign.imported_model import ForeignModel, import_model
 from gymnasium_solver.share.foreign.model_files import (
     Inert,
@@ -36,6 +35,7 @@ from gymnasium_solver.share.foreign.model_files import (
     read_inert,
     read_sb3,
 )
+from gymnasium_solver.share.foreign.settings import read_foreign
 from gymnasium_solver.training.prepare import build_config
 
 RNG = np.random.default_rng(0)

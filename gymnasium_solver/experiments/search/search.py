@@ -34,8 +34,8 @@ from gymnasium_solver.experiments.search.plan import Plan, budget_of, own_values
 from gymnasium_solver.experiments.search.ranking import Measured, measure
 from gymnasium_solver.experiments.search.samplers import first_pending, suggest
 from gymnasium_solver.experiments.search.space import Values, overrides
-from gymnasium_solver.experiments.search.sweep_folder import Sweep
-from gymnasium_solver.experiments.search.sweep_report import write_report
+from gymnasium_solver.experiments.search.sweep_folder import Sweep, View
+from gymnasium_solver.experiments.search.sweep_report import sweep_page
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, LEVEL
 from gymnasium_solver.runs.files import locked, write_atomic
 from gymnasium_solver.runs.run import Run, is_run
@@ -86,7 +86,8 @@ class Search:
             if self.plan.keep is not None:
                 self._drop_checkpoints()
             with suppress(OSError):
-                write_report(self.sweep, self.plan, self.trials, self.result)
+                page = sweep_page(View(self.sweep, self.plan, self.trials, self.result))
+                page.write(self.sweep.path)
         self.phase = "over"
         self._tell()
         return self.result

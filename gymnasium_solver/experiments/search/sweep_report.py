@@ -2,9 +2,9 @@
 and the winner as a variant of a config file, with its provenance."""
 
 import base64
-import math
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
@@ -17,23 +17,13 @@ from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments.comparison_report import curve_blocks, saved_figure
 from gymnasium_solver.experiments.groups import Group, labelled_groups, short_text
 from gymnasium_solver.experiments.search.journal import COMPLETE, FAILED, PRUNED, Trial
-from gymnasium_solver.experiments.search.plan import Plan
 from gymnasium_solver.experiments.search.ranges import Options
-from gymnasium_solver.experiments.search.ranking import front, importances, ranked, valued
+from gymnasium_solver.experiments.search.ranking import front, valued
 from gymnasium_solver.experiments.search.space import Param, overrides
-from gymnasium_solver.experiments.search.sweep_folder import Sweep, View, trained_values
+from gymnasium_solver.experiments.search.sweep_folder import View, trained_values
+from gymnasium_solver.runs import report
 from gymnasium_solver.runs.files import write_atomic, writing
-from gymnasium_solver.runs.report import (
-    Block,
-    Code,
-    Commands,
-    Own,
-    Page,
-    Table,
-    Text,
-    all_fields,
-    made_with,
-)
+from gymnasium_solver.runs.report import Block, Code, Commands, Own, Page, Table, Text
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.version import __version__
 
@@ -47,66 +37,56 @@ NEAR_ONE = (0.1, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0
 SCALES = {**dict.fromkeys(("log", "log0", "logint", "lognormal", "pow2"), "log"), "logit": "logit"}
 
 
-def write_report(
-    sweep: Sweep, plan: Plan, trials: Sequence[Trial], result: Mapping[str, Any]
-) -> list[Path]:
-    """Write report.html, report.md and the pictures."""
-    pictures = draw_all(sweep, plan, trials, result)
-    return sweep_page(sweep, plan, trials, result, pictures).write(sweep.path)
-
-
-def sweep_page(
-    sweep: Sweep,
-    plan: Plan,
-    trials: Sequence[Trial],
-    result: Mapping[str, Any],
-    pictures: Sequence[str],
-) -> Page:
-    """One page to send round: the winner and what it is worth, curves of the final, what mattered,
-    the trials, what failed, and how to repeat it."""
-    groups = final_groups(sweep, result)
-    metas = [member.meta for group in groups for member in group.members]
-    failed = [trial for trial in trials if trial.state == FAILED]
-    searched = [(name, Code(text)) for name, text in plan.params.items()]
+def sweep_page(found: View) -> Page:
+    """One page to send round, with pictures in the folder: the winner and what it is worth, curves
+    of the final, what mattered, the trials, what failed, and how to repeat it."""
+    sweep, plan, result = found.sweep, found.plan, found.result or found.so_far()
+    groups = _final_groups(found, result)
+    base, _ = read_file(sweep.base_path)
+    rows = found.rows()
+    failures = [
+        (str(row["number"]), values_text(row["params"]), str(row["reason"] or "-"))
+        for row in sorted(rows, key=lambda row: row["number"])
+        if row["state"] == FAILED
+    ]
     verdict = str(result.get("verdict") or "")
     sections: dict[str, list[Block]] = {
-        "Result": _summary(sweep, plan, trials, result),
-        "Final on fresh seeds": _final(plan, result, groups),
+        "Result": _summary(found, result),
+        "Final on fresh seeds": _final(found, result, groups),
         "Curves of the final": curve_blocks(groups, "") if groups else [],
-        "Importance": _importance(plan, trials),
-        "Pictures": [_picture(sweep.path / name) for name in pictures],
+        "Importance": _importance(found),
+        "Pictures": [_picture(sweep.path / name) for name in draw_all(found)],
         "Best trials of the search": [
-            Table(*_trial_table(sweep, plan, trials)),
+            _trial_table(found, rows),
             *([Text("* on the Pareto front of score and cost.")] if plan.cost else []),
             Text("These scores are those of the search: the best of many is too good. Quote the "
                  "final."),
         ],
-        "Trials that failed": [_failures(sweep, failed)] if failed else [],
-        "Searched": [Table(("parameter", "range"), searched)],
-        "Config": [all_fields(_base(sweep), "The config before the search")],
+        "Trials that failed": [Table(("trial", "values", "why"), failures)] if failures else [],
+        "Searched": [Table(("parameter", "range"), [(n, Code(t)) for n, t in plan.params.items()])],
+        "Config": [report.all_fields(base, "The config before the search")],
         "Reproduce": [
             Commands([f"gsolve sweep {sweep.path.name}/sweep.yaml",
                       f"gsolve sweep --resume {sweep.id}"]),
             Text("The first repeats it with the same version, the second continues or extends it."),
-            *made_with(metas),
+            *report.made_with([member.meta for group in groups for member in group.members]),
         ],
     }  # fmt: skip
     kind = "good" if verdict.startswith("better") else "plain"
-    about = Text("Sweep {}: {}", (Code(sweep.id), f"{len(trials)} trials of {plan.config}."))
+    about = Text("Sweep {}: {}", (Code(sweep.id), f"{len(rows)} trials of {plan.config}."))
     badge = verdict.partition(":")[0] or f"{result['trials']} trials"
     return Page(f"Sweep of {plan.config}", badge, kind, [about], sections)
 
 
-def _summary(
-    sweep: Sweep, plan: Plan, trials: Sequence[Trial], result: Mapping[str, Any]
-) -> list[Block]:
+def _summary(found: View, result: Mapping[str, Any]) -> list[Block]:
+    plan = found.plan
     states = ", ".join(f"{n} {state}" for state, n in result["states"].items() if n)
     told: list[Block] = [
         Text("{} trials ({}), sampler {}, {} {}.", (result["trials"], states, plan.sampler,
              plan.metric.goal, Code(plan.metric.name))),
     ]  # fmt: skip
     if (number := result["winner"]) is not None:
-        values = values_text(trained_values(sweep, plan, trials[number]))
+        values = values_text(trained_values(found.sweep, plan, found.trials[number]))
         what = f"the config's own values ({values})" if result["is_own"] else values
         told.append(Text("Winner: trial {}: {}.", (number, what)))
     if fresh := result.get("fresh"):
@@ -116,10 +96,11 @@ def _summary(
     return told
 
 
-def _final(plan: Plan, result: Mapping[str, Any], groups: Sequence[Group]) -> list[Block]:
+def _final(found: View, result: Mapping[str, Any], groups: Sequence[Group]) -> list[Block]:
     if not result["final"]:
         return []
-    heads = ("trial", plan.metric.name, "test score", "95 % interval", "solved", "env steps")
+    name = found.plan.metric.name
+    heads = ("trial", name, "test score", "95 % interval", "solved", "env steps")
     told: list[Block] = [Table(heads, [final_cells(row) for row in result["final"]])]
     if result.get("choice"):
         told.append(Text("{}", (choice_text(result),)))
@@ -134,28 +115,28 @@ def _final(plan: Plan, result: Mapping[str, Any], groups: Sequence[Group]) -> li
     return told
 
 
-def final_groups(sweep: Sweep, result: Mapping[str, Any]) -> list[Group]:
+def _final_groups(found: View, result: Mapping[str, Any]) -> list[Group]:
     """The runs of the final that judge: the winner and the config's own values."""
     runs = []
     for row in result["final"]:
         label = f"trial {row['trial']}" + " (own values)" * bool(row["own"])
-        folder = sweep.final_dir(row["trial"], 0).parent
+        folder = found.sweep.final_dir(row["trial"], 0).parent
         runs += [(label, str(path)) for path in sorted(folder.glob("seed*"))]
-    return labelled_groups(runs, sweep.path)
+    return labelled_groups(runs, found.sweep.path)
 
 
-def _importance(plan: Plan, trials: Sequence[Trial]) -> list[Block]:
-    found = importances(plan, trials)
-    if not found:
-        return [Text("Too few trials to tell which parameters matter.")]
+def _importance(found: View) -> list[Block]:
     rows = [
         (name, f"{share.value:.0%}", f"{share.low:.0%} to {share.high:.0%}")
-        for name, share in found.items()
+        for name, share in found.importances().items()
     ]
+    if not rows:
+        return [Text("Too few trials to tell which parameters matter.")]
     return [
         Table(("parameter", "share of the variance explained", "90 % of repeats"), rows),
         Text("Shares come from {} trials; the repeats draw them anew. A parameter whose repeats "
-             "reach 0 % is not shown to matter, nor is it shown not to.", (len(valued(trials)),)),
+             "reach 0 % is not shown to matter, nor is it shown not to.",
+             (len(valued(found.trials)),)),
     ]  # fmt: skip
 
 
@@ -163,20 +144,6 @@ def _picture(path: Path) -> Own:
     data = base64.b64encode(path.read_bytes()).decode()
     image = f'<img src="data:image/png;base64,{data}" alt="{path.name}">'
     return Own(f"<figure>{image}</figure>", f"![{path.name}]({path.name})")
-
-
-def _failures(sweep: Sweep, failed: Sequence[Trial]) -> Table:
-    rows = [
-        (str(trial.number), values_text(trained_values(sweep, sweep.plan(), trial)),
-         str(trial.attrs.get("reason") or "-"))
-        for trial in failed
-    ]  # fmt: skip
-    return Table(("trial", "values", "why"), rows)
-
-
-def _base(sweep: Sweep) -> dict[str, Any]:
-    content, _ = read_file(sweep.base_path)
-    return dict(content)
 
 
 def fresh_text(fresh: Mapping[str, Any], run: str) -> str:
@@ -207,23 +174,17 @@ def final_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _trial_table(
-    sweep: Sweep, plan: Plan, trials: Sequence[Trial]
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    on_front = {trial.number for trial in front(plan, trials)} if plan.cost else set()
-    rows = []
-    for trial in ranked(plan, trials)[:MOST_ROWS]:
-        values = trained_values(sweep, plan, trial)
-        own = " (own values)" if trial.attrs.get("own") else ""
-        rows.append(
-            (
-                f"{trial.number}{'*' * (trial.number in on_front)}{own}",
-                number_text(trial.value),
-                f"{trial.attrs.get('env_steps') or 0:,.0f}",
-                *(value_text(values.get(name)) for name in plan.params),
-            )
-        )
-    return ("trial", plan.metric.name, "env steps", *plan.params), rows
+def _trial_table(found: View, rows: Sequence[Mapping[str, Any]]) -> Table:
+    cells = [
+        (f"{row['number']}{'*' * row['on_front']}{' (own values)' * row['own']}",
+         number_text(row["value"]), f"{row['env_steps'] or 0:,.0f}",
+         *(value_text(row["params"].get(name)) for name in found.plan.params))
+        for row in rows
+        if row["state"] == COMPLETE
+    ]  # fmt: skip
+    return Table(
+        ("trial", found.plan.metric.name, "env steps", *found.plan.params), cells[:MOST_ROWS]
+    )
 
 
 def number_text(value: float | None) -> str:
@@ -247,63 +208,52 @@ def values_text(values: Mapping[str, Any]) -> str:
 # -- pictures: each parameter against the score, the history, and score against cost --------------
 
 
-def draw_all(
-    sweep: Sweep, plan: Plan, trials: Sequence[Trial], result: Mapping[str, Any]
-) -> list[str]:
+def draw_all(found: View) -> list[str]:
     """Write the pictures into the folder; returns their names."""
-    over = [t for t in trials if t.state in (COMPLETE, PRUNED) and t.value is not None]
+    over = [t for t in found.trials if t.state in (COMPLETE, PRUNED) and t.value is not None]
     if len(over) < 2:
         return []
-    draw_params(sweep, plan, over)
-    draw_history(sweep.path / "history.png", plan, over, result.get("final") or ())
-    names = ["params.png", "history.png"]
-    if plan.cost is not None or len({trial.cost for trial in over}) > 1:
-        draw_pareto(sweep.path / "pareto.png", plan, over)
-        names.append("pareto.png")
-    return names
+    _draw_params(found, over)
+    _draw_history(found, over)
+    if found.plan.cost is None and len({trial.cost for trial in over}) == 1:
+        return ["params.png", "history.png"]
+    _draw_pareto(found)
+    return ["params.png", "history.png", "pareto.png"]
 
 
-def draw_params(sweep: Sweep, plan: Plan, trials: Sequence[Trial]) -> None:
+def _draw_params(found: View, trials: Sequence[Trial]) -> None:
     """One panel per parameter, the most important first; colours are the numbers of trials."""
     from matplotlib.ticker import MaxNLocator
 
-    shares = importances(plan, trials)
-    order = list(plan.space().params)
-    order.sort(key=lambda param: -(shares[param.name].value if param.name in shares else 0.0))
+    shares = {name: share.value for name, share in found.importances().items()}
+    order = sorted(found.plan.space().params, key=lambda param: -shares.get(param.name, 0.0))
     n_columns = min(3, len(order))
-    own = {t.number: trained_values(sweep, plan, t) for t in trials if t.attrs.get("own")}
-    with saved_figure(sweep.path / "params.png", len(order), n_columns, (4.2, 3.1)) as axes:
+    path = found.sweep.path / "params.png"
+    with saved_figure(path, len(order), n_columns, (4.2, 3.1)) as axes:
         for i, (ax, param) in enumerate(zip(axes, order, strict=True)):
-            points = _draw_param(ax, param, plan, trials, own)
-            share = f", importance {shares[param.name].value:.0%}" if param.name in shares else ""
-            ax.set_title(f"{param.name}{share}")
-            ax.set_ylabel(plan.metric.name if i % n_columns == 0 else "")
+            points = _draw_param(ax, param, found, trials)
+            share = shares.get(param.name)
+            title = param.name if share is None else f"{param.name}, importance {share:.0%}"
+            ax.set(title=title, ylabel=found.plan.metric.name if i % n_columns == 0 else "")
         bar = ax.figure.colorbar(points, ax=ax.figure.axes, shrink=0.6, label="trial", aspect=30)
         bar.locator = MaxNLocator(integer=True)
 
 
-def _draw_param(
-    ax: "Axes",
-    param: Param,
-    plan: Plan,
-    trials: Sequence[Trial],
-    own: Mapping[int, Mapping[str, Any]],
-) -> "PathCollection":
-    """`own`: the values of trials that may lie outside the ranges."""
+def _draw_param(ax: "Axes", param: Param, found: View, trials: Sequence[Trial]) -> "PathCollection":
     from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
 
     latent, scale = param.latent(), SCALES.get(str(param.distribution).partition(":")[0])
     seen = [trial for trial in trials if param.name in trial.latents]
-    seen.sort(key=lambda trial: plan.sign * (trial.value or 0.0))  # the best are drawn last
+    seen.sort(key=lambda trial: found.plan.sign * (trial.value or 0.0))  # the best are drawn last
     places = [param.distribution.decode(trial.latents[param.name]) for trial in seen]
     if isinstance(latent, Options):
         options = [param.distribution.decode(option) for option in latent.options]
         places = [options.index(value) for value in places]
         ax.set_xticks(range(len(options)), [str(option) for option in options])
-    else:
-        trained = [own.get(trial.number, {}).get(param.name) for trial in seen]
+    else:  # the config's own values may lie outside the ranges
+        own = [trained_values(found.sweep, found.plan, trial)[param.name] for trial in seen]
         places = [x if isinstance(x, int | float) else at
-                  for x, at in zip(trained, places, strict=True)]  # fmt: skip
+                  for x, at in zip(own, places, strict=True)]  # fmt: skip
     if scale == "logit":
         ax.set_xscale("logit")
         ends = [x for x in NEAR_ONE if min(places) <= x <= max(places)]
@@ -324,23 +274,20 @@ def _draw_param(
     )  # fmt: skip
 
 
-def draw_history(
-    path: Path, plan: Plan, trials: Sequence[Trial], final: Sequence[Mapping[str, Any]] = ()
-) -> None:
+def _draw_history(found: View, trials: Sequence[Trial]) -> None:
     """The trials in their order, the best so far, and beside them the seeds of the final."""
     from matplotlib.ticker import MaxNLocator
 
-    with saved_figure(path, 1, 1, (8, 3.8)) as (ax,):
+    plan, final = found.plan, (found.result or {}).get("final") or ()
+    with saved_figure(found.sweep.path / "history.png", 1, 1, (8, 3.8)) as (ax,):
         for state, colour, label in ((COMPLETE, COLOURS[0], "trial"), (PRUNED, GREY, "pruned")):
             if some := [trial for trial in trials if trial.state == state]:
                 numbers = [trial.number for trial in some]
                 ax.scatter(numbers, _values(some), s=22, color=colour, label=label)
-        best, xs, ys = -math.inf, [], []
-        for trial, value in valued(trials):
-            best = max(best, plan.sign * value)
-            xs.append(trial.number)
-            ys.append(plan.sign * best)
-        ax.step(xs, ys, where="post", color=COLOURS[1], label="best so far")
+        known = valued(trials)
+        best = accumulate((plan.sign * value for _, value in known), max)
+        ax.step([t.number for t, _ in known], [plan.sign * value for value in best], where="post",
+                color=COLOURS[1], label="best so far")  # fmt: skip
         end = max(trial.number for trial in trials)
         for i, row in enumerate(final):
             at, colour = end + 2 + 1.5 * i, COLOURS[4 + i % 2]
@@ -355,19 +302,19 @@ def draw_history(
         ax.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def draw_pareto(path: Path, plan: Plan, trials: Sequence[Trial]) -> None:
+def _draw_pareto(found: View) -> None:
     """Score against cost, with the front."""
-    over = [trial for trial, _ in valued(trials)]
-    with saved_figure(path, 1, 1, (7, 4.2)) as (ax,):
+    over = [trial for trial, _ in valued(found.trials)]
+    with saved_figure(found.sweep.path / "pareto.png", 1, 1, (7, 4.2)) as (ax,):
         ax.scatter([t.cost for t in over], _values(over), s=24, color=GREY, zorder=3)
-        best = front(plan, over)
+        best = front(found.plan, over)
         ax.plot([t.cost for t in best], _values(best), "o-", color=COLOURS[1],
                 label="not beaten in both")  # fmt: skip
         for trial in best:
             ax.annotate(str(trial.number), (trial.cost, trial.value or 0.0), fontsize=8,
                         xytext=(4, 4), textcoords="offset points")  # fmt: skip
-        cost = {"wall_s": "seconds of training"}.get(plan.cost or "", "env steps")
-        ax.set(xlabel=cost, ylabel=plan.metric.name, title="score against cost")
+        cost = {"wall_s": "seconds of training"}.get(found.plan.cost or "", "env steps")
+        ax.set(xlabel=cost, ylabel=found.plan.metric.name, title="score against cost")
         ax.legend()
 
 
