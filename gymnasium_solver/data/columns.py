@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space, part_spaces
+from gymnasium_solver.spaces.space_types import is_box, is_discrete, is_product, whole_range
 
 Form = tuple[tuple[int, ...], Any]  # shape and dtype
 ZERO_PADDED = 128  # added to the number of older frames
@@ -66,25 +66,16 @@ def layout_of(
         layout[column_name("carry", name)] = ((*grid, *value.shape[1:]), value.dtype)
     if has_bonus:
         layout["bonus"] = (grid, np.float32)
-    return layout | {
-        "reward": (grid, np.float32),
-        "terminated": (grid, bool),
-        "truncated": (grid, bool),
-        "valid": (grid, bool),
-        "is_first": (grid, bool),
-    }
+    flags = ("terminated", "truncated", "valid", "is_first")
+    return layout | {"reward": (grid, np.float32)} | dict.fromkeys(flags, (grid, bool))
 
 
 def _stored_dtype(actions: ActionKind) -> Any:
-    if isinstance(actions.space, spaces.Discrete):
-        return _smallest_int(actions.space)
-    return actions.dtype
-
-
-def _smallest_int(space: spaces.Discrete) -> np.dtype[Any]:
-    """The smallest dtype for the env's actions and the policy's, which start at 0."""
-    first, last = int(space.start), int(space.start + space.n) - 1
-    low, high = min(first, 0), max(last, int(space.n) - 1)
+    """For one of n actions the smallest dtype of the env's and the policy's, which start at 0."""
+    if not is_discrete(actions.space):
+        return actions.dtype
+    first, last = whole_range(actions.space)
+    low, high = min(first, 0), max(last, last - first)
     return np.result_type(np.min_scalar_type(low), np.min_scalar_type(high))
 
 
@@ -116,11 +107,10 @@ def forms_of(columns: Mapping[str, np.ndarray]) -> dict[str, str]:
 
 def are_actions(stored: np.ndarray, space: Space) -> bool:
     """Whether stored actions, which start at 0, are such that a network's outputs have them."""
-    if isinstance(space, spaces.Discrete):
-        return bool(((stored >= 0) & (stored < space.n)).all())
-    if isinstance(space, spaces.MultiDiscrete):
-        return bool(((stored >= 0) & (stored < space.nvec.reshape(stored.shape[2:]))).all())
-    return stored.dtype.kind != "f" or bool(np.isfinite(stored).all())
+    if is_box(space) or is_product(space):
+        return stored.dtype.kind != "f" or bool(np.isfinite(stored).all())
+    low, high = whole_range(space)
+    return bool(((stored >= 0) & (stored <= np.ravel(high - low))).all())
 
 
 class FrameStacks:

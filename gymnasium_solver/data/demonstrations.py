@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
 from gymnasium_solver.data.episode_file import Episode, read_episodes
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
@@ -34,7 +33,14 @@ from gymnasium_solver.spaces.observations import (
     put_rows,
     take_rows,
 )
-from gymnasium_solver.spaces.space_types import action_shape, from_native_batch
+from gymnasium_solver.spaces.space_types import (
+    action_shape,
+    from_native_batch,
+    is_box,
+    is_product,
+    parts_of,
+    whole_range,
+)
 
 HOW = "`gsolve record RUN --out PATH` writes one, `gsolve play ENV --mode user --record F.npz` too"
 ENV_ID = "env_id"  # in the metadata of a dataset that `gsolve record` wrote
@@ -137,37 +143,26 @@ def load_demonstrations(
     row_bytes = sum(part.nbytes for _, part in obs_arrays(row)) + actions.store((1,)).nbytes + 6
     advice = "Use a dataset with fewer episodes."
     check_fits(n * row_bytes, available_memory_bytes(), f"{where}, {n:,} steps,", advice)
-    found = Demonstrations(
-        source.name,
-        allocate_obs(observation_space, (n,)),
-        actions.store((n,)),
-        np.zeros(n, np.float32),
-        np.zeros(n, bool),
-        np.zeros(n, bool),
-        np.zeros(1, np.int64),
-        source.env_id,
-    )
+    rows = allocate_obs(observation_space, (n,)), actions.store((n,))
+    columns = np.zeros(n, np.float32), np.zeros(n, bool), np.zeros(n, bool)
+    found = Demonstrations(source.name, *rows, *columns, np.zeros(1, np.int64), source.env_id)
     starts = [0]
     for episode in source.episodes:
         if source.action_space is not None:  # in the order of the environment's own space
             episode.actions = from_native_batch(actions.space, episode.actions)
         if len(episode.rewards):
-            _put(found, starts[-1], episode, observation_space, actions, f"{where} and {env_id}")
             starts.append(starts[-1] + len(episode.rewards))
+            place = slice(*starts[-2:])
+            _put(found, place, episode, observation_space, actions, f"{where} and {env_id}")
     found.starts = np.array(starts)
     return found
 
 
 def _put(
-    found: Demonstrations,
-    start: int,
-    episode: Episode,
-    space: Space,
-    actions: ActionKind,
+    found: Demonstrations, rows: slice, episode: Episode, space: Space, actions: ActionKind,
     where: str,
-) -> None:
+) -> None:  # fmt: skip
     n, number = len(episode.rewards), len(found.starts) - 1
-    rows = slice(start, start + n)
     try:
         obs = take_rows(flatten_space(space)(episode.observations), slice(n))
     except KeyError as error:
@@ -201,12 +196,10 @@ def _are_legal(space: Space, actions: np.ndarray) -> bool:
     """Whether all are finite numbers and, if the space is of choices, choices of it."""
     if actions.dtype.kind not in "iufb" or not np.isfinite(actions).all():
         return False
-    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
-        sizes = space.n if isinstance(space, spaces.Discrete) else space.nvec
-        return bool(((actions >= space.start) & (actions < space.start + sizes)).all())
-    if isinstance(space, spaces.MultiBinary):
-        return bool(((actions == 0) | (actions == 1)).all())
-    return True
+    if is_box(space) or is_product(space):
+        return True
+    low, high = whole_range(space)
+    return bool(((actions >= low) & (actions <= high)).all())
 
 
 # -- spaces -----------------------------------------------------------------------------------
@@ -233,17 +226,13 @@ def _shown(space: Space) -> str:
 
 def _same_leaf(given: Space, own: Space) -> bool:
     """Whether values of one space are values of the other; bounds of a Box may differ."""
-    if isinstance(own, spaces.Box):
-        is_box = isinstance(given, spaces.Box) and given.shape == own.shape
-        return is_box and (given.dtype == np.uint8) == (own.dtype == np.uint8)
-    if isinstance(own, spaces.Dict):
-        parts = given.spaces if isinstance(given, spaces.Dict) else {}
-        return parts.keys() == own.spaces.keys() and all(
-            _same_leaf(parts[name], part) for name, part in own.spaces.items()
-        )
-    if isinstance(own, spaces.Tuple):
-        entries = given.spaces if isinstance(given, spaces.Tuple) else ()
-        return len(entries) == len(own.spaces) and all(map(_same_leaf, entries, own.spaces))
+    if is_box(own):
+        is_alike = is_box(given) and given.shape == own.shape
+        return is_alike and (given.dtype == np.uint8) == (own.dtype == np.uint8)
+    if is_product(own):
+        parts = parts_of(given) if type(given) is type(own) else {}
+        ours = parts_of(own)
+        return parts.keys() == ours.keys() and all(_same_leaf(parts[n], ours[n]) for n in ours)
     return bool(given == own)
 
 
@@ -301,11 +290,11 @@ def _open_minari(path: Path, dataset: str) -> Source:
     env_id = str(facts[ENV_ID]) if facts.get(ENV_ID) else getattr(data.spec.env_spec, "id", None)
     episodes = (
         Episode(
-            observations=_with_arrays(one.observations),
-            actions=one.actions,
-            rewards=np.asarray(one.rewards),
-            terminations=np.asarray(one.terminations),
-            truncations=np.asarray(one.truncations),
+            _with_arrays(one.observations),
+            one.actions,
+            np.asarray(one.rewards),
+            np.asarray(one.terminations),
+            np.asarray(one.truncations),
         )
         for one in data.iterate_episodes()
     )

@@ -99,16 +99,9 @@ class Memory:
             index = self.replay.changed_since(n_added)
             self.priorities.put_new(index, self.replay.is_valid(index))
 
-    def batches(
-        self,
-        n_batches: int,
-        beta: float = 1.0,
-        reward_scale: float = 1.0,
-        reward_clip: float | None = None,
-    ) -> Iterator[Sample]:
-        """Yield n_batches samples, drawn lazily. `beta`: exponent of the importance weights, 0 to
-        1. Exhaust the iterator before the next `add` or `state`."""
-        for sample in self.samples(n_batches, beta, reward_scale, reward_clip):
+    def batches(self, *given: Any, **options: Any) -> Iterator[Sample]:
+        """The same as `samples`, batch by batch."""
+        for sample in self.samples(*given, **options):
             yield from split(sample, self.batch_size)
 
     def samples(
@@ -118,11 +111,12 @@ class Memory:
         reward_scale: float = 1.0,
         reward_clip: float | None = None,
     ) -> Iterator[Sample]:
-        """The same, in samples of several batches where these are uniform (`split`)."""
+        """n_batches batches, in samples of several where these are uniform (`split`), drawn lazily:
+        exhaust the iterator before the next `add` or `state`. `beta`: exponent of the importance
+        weights, 0 to 1."""
+        her = self.hindsight
         for weight, index in self._drawn(n_batches, beta):
-            new = None
-            if self.hindsight is not None:
-                new = self.hindsight.draw(self.replay, index, self.rng)
+            new = None if her is None else her.draw(self.replay, index, self.rng)
             columns = self.replay.transitions(
                 index, self.n_step, self.gamma, reward_scale, reward_clip, new
             )
@@ -137,23 +131,23 @@ class Memory:
         """By priority one batch at a time, since priorities change in between; uniformly many."""
         size, replay = self.batch_size, self.replay
         replay.check_not_empty()
-        most = 1
+        most, source = 1, self.priorities or replay
         if self.priorities is None:
             most = min(_MAX_GATHERED, _MAX_GATHERED_BYTES // replay.transition_bytes) // size
         while n_batches > 0:
             n = min(max(1, most), n_batches)
             n_batches -= n
-            if self.priorities is None:
-                index = replay.sample(n * size, self.rng)
-            else:
-                index = self.priorities.sample(size, self.rng)
+            index = source.sample(n * size, self.rng)
             if self.combined:  # the end of every batch is the newest transitions
                 newest = replay.newest()[:size]
                 index.reshape(n, size)[:, size - len(newest) :] = newest
-            weight = np.ones(n * size, np.float32)
-            if self.priorities is not None:
-                weight = self.priorities.weights(index, replay.n_valid, beta)
-            yield Draw(weight, index)
+            yield Draw(self._weights(index, beta), index)
+
+    def _weights(self, index: np.ndarray, beta: float) -> np.ndarray:
+        """Importance weights: ones where sampling is uniform."""
+        if self.priorities is None:
+            return np.ones(len(index), np.float32)
+        return self.priorities.weights(index, self.replay.n_valid, beta)
 
     def sequences(
         self, n: int, length: int, beta: float = 1.0, crosses_episodes: bool = False,
@@ -162,25 +156,22 @@ class Memory:
         """n sequences of `length` rows, for policies with memory. Rows after the end of the first
         row's episode are not valid, unless `crosses_episodes`. `carry_row`: the row before which
         the carry is taken."""
-        index, weight = self._sequence_starts(n, length, beta)
+        index = self._sequence_starts(n, length)
         rows = self.replay.sequences(index, length, carry_row)
-        return SequenceSample(rows if crosses_episodes else rows.within_episode(), weight, index)
+        rows = rows if crosses_episodes else rows.within_episode()
+        return SequenceSample(rows, self._weights(index, beta), index)
 
-    def _sequence_starts(self, n: int, length: int, beta: float) -> tuple[np.ndarray, np.ndarray]:
-        """Start indices [n] of sequences, and their importance weights."""
-        replay, priorities, rng = self.replay, self.priorities, self.rng
-        if priorities is None:
-            return replay.sample_sequences(n, length, rng), np.ones(n, np.float32)
-        found = np.empty(0, np.int64)
-        for _ in range(_N_TRIES):  # the newest rows are too close to the end
-            index = priorities.sample(2 * n, rng)
+    def _sequence_starts(self, n: int, length: int) -> np.ndarray:
+        """Start indices [n] of sequences."""
+        replay, found = self.replay, np.empty(0, np.int64)
+        for _ in range(_N_TRIES):  # by priority: the newest rows are too close to the end
+            if self.priorities is None or len(found) == n:
+                break
+            index = self.priorities.sample(2 * n, self.rng)
             is_whole = replay.row_of(index) + length <= replay.n_added
             found = np.concatenate([found, index[is_whole]])[:n]
-            if len(found) == n:
-                break
-        if len(found) < n:
-            found = np.concatenate([found, replay.sample_sequences(n - len(found), length, rng)])
-        return found, priorities.weights(found, replay.n_valid, beta)
+        more = n - len(found)
+        return np.concatenate([found, replay.sample_sequences(more, length, self.rng)])
 
     def update_priorities(self, index: np.ndarray, td_error: np.ndarray) -> None:
         """Set priorities from TD errors (any sign); no effect with uniform sampling."""
@@ -191,10 +182,7 @@ class Memory:
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and JSON: everything except the rows, which `replay.rows` returns."""
-        extra: dict[str, Any] = {
-            "n_added": self.replay.n_added,
-            "rng": self.rng.bit_generator.state,
-        }
+        extra = {"n_added": self.replay.n_added, "rng": self.rng.bit_generator.state}
         if self.priorities is None:
             return {}, extra
         arrays = {"priorities": self.priorities.leaves.copy()}

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 
-from gymnasium_solver.spaces.observations import Obs, Space, part_spaces
+from gymnasium_solver.spaces.observations import Obs, Space, obs_arrays, part_spaces
+from gymnasium_solver.spaces.space_types import is_box, whole_range
 
 MOST_BINNED = 8  # numbers in an observation that `auto` puts into bins
 EPSILON, SAME_STATE = 1e-3, 0.008  # of the kernel, as in NGU
@@ -23,13 +23,9 @@ EPISODE_BITS = 16  # largest table of one episode: it is cleared at each start
 MOST_VISITS = 255  # in one episode; more are not counted
 
 
-def as_parts(obs: Obs) -> dict[str, np.ndarray]:
-    return obs if isinstance(obs, dict) else {"": obs}
-
-
 def columns(obs: Obs) -> np.ndarray:
     """All parts of the observations as numbers [n, width]."""
-    parts = [part.reshape(len(part), -1).astype(np.float32) for part in as_parts(obs).values()]
+    parts = [part.reshape(len(part), -1).astype(np.float32) for _, part in obs_arrays(obs)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
 
@@ -87,22 +83,14 @@ class StateIds:
 
 
 def _bounds(parts: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
-    lows, highs = [], []
+    """Lowest and highest numbers, of whole ones the next after the highest."""
+    ends = []
     for part in parts:
-        size = int(np.prod(part.shape)) if part.shape else 1
-        if isinstance(part, spaces.Box):
-            lows.append(part.low.reshape(-1).astype(np.float64))
-            highs.append(part.high.reshape(-1).astype(np.float64))
-        elif isinstance(part, spaces.MultiDiscrete):
-            start = part.start.reshape(-1).astype(np.float64)
-            lows.append(start)
-            highs.append(start + part.nvec.reshape(-1))
-        else:
-            start_at = float(getattr(part, "start", 0))
-            lows.append(np.full(size, start_at))
-            highs.append(np.full(size, start_at + float(getattr(part, "n", 2))))
+        low, high = (part.low, part.high) if is_box(part) else whole_range(part)
+        pair = low, high if is_box(part) else high + 1
+        ends.append([np.broadcast_to(np.float64(end), part.shape or (1,)).ravel() for end in pair])
+    low, high = (np.concatenate(column) for column in zip(*ends, strict=True))
     # Bounds such as 3.4e38 say nothing.
-    low, high = np.concatenate(lows), np.concatenate(highs)
     return np.where(np.abs(low) > 1e6, -np.inf, low), np.where(np.abs(high) > 1e6, np.inf, high)
 
 

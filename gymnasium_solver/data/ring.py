@@ -91,24 +91,21 @@ class Ring:
         observation_space: Space,
         actions: ActionKind,
         *,
-        has_masks: bool = False,
         frame_stacks: Mapping[str, int] | None = None,
         carry: Mapping[str, np.ndarray] | None = None,
         directory: str | None = None,
         has_goals: bool = False,
-        has_bonus: bool = False,
+        **columns: Any,
     ) -> None:
         """`capacity`: in transitions, over all envs. `frame_stacks` {part: k}: the part is a stack
         of k frames along its first axis, and only the newest frame is stored ("" names a plain
         array). `carry`: an example of the policy's carry, which is then stored with every row.
         `directory`: keep the arrays there in memory-mapped files, which are removed with the
-        process. `has_goals`: keep track of episodes, for hindsight replay. `has_bonus`: rollouts
-        come with rewards of extensions."""
+        process. `has_goals`: keep track of episodes, for hindsight replay. `columns`: further
+        arguments of `layout_of` (has_masks, has_bonus)."""
         stacks = {name: n for name, n in (frame_stacks or {}).items() if n > 1}
-        layout = layout_of(
-            capacity, n_envs, observation_space, actions,
-            has_masks=has_masks, frame_stacks=frame_stacks, carry=carry, has_bonus=has_bonus,
-        )  # fmt: skip
+        sizes = capacity, n_envs, observation_space, actions
+        layout = layout_of(*sizes, frame_stacks=frame_stacks, carry=carry, **columns)
         self.n_envs, self.n_rows = n_envs, layout["valid"][0][0]
         self.n_valid = 0  # transitions that can be sampled
         self._n_added = self._first_row = 0
@@ -169,8 +166,7 @@ class Ring:
     def add(self, rollout: Rollout) -> None:
         """Append a rollout of any length. If it is longer than the ring, its newest rows are
         kept."""
-        n_envs = rollout.valid.shape[1]
-        if n_envs != self.n_envs:
+        if (n_envs := rollout.valid.shape[1]) != self.n_envs:
             raise ValueError(f"the rollout has {n_envs} envs, expected {self.n_envs}")
         is_break = self._n_added > 0 and (rollout.is_restart or self._lacks_reset_row(rollout))
         if "mask" in self._columns and rollout.mask is None:
@@ -218,9 +214,8 @@ class Ring:
         """Write rows starting at the absolute row `start`; the row after them becomes the head."""
         n_rows, n = self.n_rows, len(columns["valid"])
         n_skipped = max(0, n - n_rows + 1)
-        slot = (start + n_skipped) % n_rows
+        slot, n_kept = (start + n_skipped) % n_rows, n - n_skipped
         room = n_rows - slot
-        n_kept = n - n_skipped
         self.n_valid -= self._count_valid(slot, n_kept + 1)
         for name, rows in columns.items():
             kept, target = rows[n_skipped:] if n_skipped else rows, self._columns[name]
@@ -242,10 +237,9 @@ class Ring:
             self._valid[rows] = False
 
     def _count_valid(self, slot: int, n: int) -> int:
-        count = int(np.count_nonzero(self._valid[slot : slot + n]))
-        if slot + n > self.n_rows:
-            count += int(np.count_nonzero(self._valid[: slot + n - self.n_rows]))
-        return count
+        """Of n slots from this one on, around the end."""
+        wrapped = self._valid[: max(0, slot + n - self.n_rows)]
+        return int(np.count_nonzero(self._valid[slot : slot + n]) + np.count_nonzero(wrapped))
 
     def _add_single_frames(
         self, columns: dict[str, np.ndarray], rollout: Rollout, is_break: bool

@@ -10,14 +10,14 @@ where the scales call for it (`normalize_obs: auto`). The budget is one that a l
 """
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
-import gymnasium
-
-from gymnasium_solver.envs.make import FRAME_OPTIONS, make_vector_env
+from gymnasium_solver.envs.make import env_from_fields
 from gymnasium_solver.envs.spec import UNLIMITED_STEPS
 from gymnasium_solver.envs.vector import Engine, VectorEnv
 from gymnasium_solver.spaces.observations import is_image, part_spaces
+from gymnasium_solver.spaces.space_types import is_box
 
 ON_POLICY = ("ppo", "a2c", "reinforce", "pqn")
 
@@ -25,30 +25,19 @@ ON_POLICY = ("ppo", "a2c", "reinforce", "pqn")
 def default_fields(env_id: str, algo_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields for this env and algorithm; `given` are those already set. EnvError if the
     env does not exist."""
-    env = make_vector_env(
-        env_id,
-        1,
-        env_kwargs=given.get("env_kwargs") or {},
-        env_wrappers=given.get("env_wrappers") or (),
-        obs_keys=given.get("obs_keys"),
-        vectorization_mode=given.get("vectorization_mode", "auto"),
-        frame_options={name: given[name] for name in FRAME_OPTIONS if given.get(name) is not None},
-    )
-    try:
+    with closing(env_from_fields(env_id, 1, given)) as env:
         return {"description": f"{env_id}, fields chosen by its spaces.", **_fields(env, algo_id)}
-    finally:
-        env.close()
 
 
 def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
     parts, action = part_spaces(env.observation_space).values(), env.action_space
     has_images = any(is_image(part) for part in parts)
-    is_vector = any(isinstance(part, gymnasium.spaces.Box) and not is_image(part) for part in parts)
+    is_vector = any(is_box(part) and not is_image(part) for part in parts)
     fields: dict[str, Any] = {"max_env_steps": 1_000_000 if has_images else 300_000}
     if algo_id in ("random", "bc"):
         fields = {}  # their own budgets: no steps of the environment are learnt from
     if algo_id == "ppo":
-        fields |= _ppo(isinstance(action, gymnasium.spaces.Box), has_images)
+        fields |= _ppo(is_box(action), has_images)
     if is_vector and algo_id in ON_POLICY:
         fields["normalize_obs"] = "rolling"
     if isinstance(env, Engine) and env.described:
@@ -60,12 +49,8 @@ def _fields(env: VectorEnv, algo_id: str) -> dict[str, Any]:
 
 def _ppo(is_continuous: bool, has_images: bool) -> dict[str, Any]:
     """Rollouts of 2,048 rows in 8 envs; an entropy bonus for discrete actions."""
-    shared: dict[str, Any] = {
-        "n_envs": 8,
-        "n_steps": 256,
-        "normalize_reward": True,
-        "eval_freq_epochs": 10,
-    }
+    shared: dict[str, Any] = {"n_envs": 8, "n_steps": 256, "normalize_reward": True}
+    shared |= {"eval_freq_epochs": 10}
     if has_images:
         shared |= {"n_steps": 128, "n_epochs": 4, "policy_lr": "lin_2.5e-4", "batch_size": 256}
         return {**shared, "clip_range": 0.1, "ent_coef": 0.0 if is_continuous else 0.01}

@@ -10,6 +10,7 @@ wrongly). Everything is seen through the contract of vector.py, with random acti
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from gymnasium_solver.envs.catalogue import find_environment, space_text
 from gymnasium_solver.envs.journal import same_obs
-from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.make import env_from_fields, make_vector_env
 from gymnasium_solver.envs.random_steps import (
     N_ENVS,
     SEED,
@@ -70,8 +71,7 @@ def examine(
     env_id: str, env_kwargs: Mapping[str, Any] | None = None, n_steps: int = 2000
 ) -> Iterator[Finding]:
     """All findings but speed and rendering, in the order they are made."""
-    env = make_vector_env(env_id, N_ENVS, env_kwargs=env_kwargs)
-    try:
+    with closing(make_vector_env(env_id, N_ENVS, env_kwargs=env_kwargs)) as env:
         rollout = record(env, max(2, n_steps // N_ENVS))
         yield from observations(env.observation_space, rollout)
         yield rewards(rollout)
@@ -81,17 +81,13 @@ def examine(
         has_reset_rows = bool(rollout.is_reset.any())
         if has_reset_rows:
             yield autoreset(env, rollout)
-    finally:
-        env.close()
     # With a short limit every environment comes to an end.
     short = make_vector_env(env_id, N_ENVS, env_kwargs=env_kwargs, max_episode_steps=SHORT)
-    try:
+    with closing(short):
         ended = record(short, 4 * SHORT)
         yield time_limit(ended)
         if not has_reset_rows:
             yield autoreset(short, ended)
-    finally:
-        short.close()
 
 
 def observations(space: Any, rollout: Rollout) -> Iterator[Finding]:
@@ -161,32 +157,30 @@ def rewards(rollout: Rollout) -> Finding:
     if rollout.returns:
         text += f"; returns {min(rollout.returns):.4g} to {max(rollout.returns):.4g}"
     if share == 0:
-        return Finding(
-            "reward", "advice", text, "random actions never met one: expect to need exploration"
-        )
+        fix = "random actions never met one: expect to need exploration"
     elif why_normalize_reward(rollout) is not None:
         fix = f"normalize_reward: true ({CHOSEN.format('reward')}; scores stay raw)"
-        return Finding("reward", "advice", text, fix)
     elif share < RARE:
-        return Finding("reward", "advice", text, "rewards are rare: expect to need exploration")
-    return Finding("reward", "ok", text)
+        fix = "rewards are rare: expect to need exploration"
+    else:
+        return Finding("reward", "ok", text)
+    return Finding("reward", "advice", text, fix)
 
 
 def memory(rollout: Rollout) -> Iterator[Finding]:
     """Whether the same action at equal observations pays alike."""
-    found = ambiguity(rollout)
-    if found is None:
+    share, history = ambiguity(rollout)
+    if share is None:
         return
-    share = f"{found.share:.0%} of the cases"
-    text = f"the same action at equal observations gave another reward in {share}"
-    if found.share <= AMBIGUOUS:
+    text = f"the same action at equal observations gave another reward in {share:.0%} of the cases"
+    if share <= AMBIGUOUS:
         yield Finding("memory", "ok", text)
-    elif found.history is None:
-        fix = "what pays depends on chance or on a longer past: compare with --recurrent gru"
-        yield Finding("memory", "advice", text, fix)
-    else:
-        fix = f"the {found.history} steps before explain it: --recurrent gru, or frame_stack"
-        yield Finding("memory", "advice", text, f"{fix}: {found.history + 1}")
+        return
+    fix = "what pays depends on chance or on a longer past: compare with --recurrent gru"
+    if history is not None:
+        fix = f"the {history} steps before explain it: --recurrent gru, or frame_stack: "
+        fix += str(history + 1)
+    yield Finding("memory", "advice", text, fix)
 
 
 def episodes(rollout: Rollout, limit: int | None) -> Finding:
@@ -198,8 +192,7 @@ def episodes(rollout: Rollout, limit: int | None) -> Finding:
         if limit is None:
             fix = "give it one: max_episode_steps; without an end there is no score"
             return Finding("episodes", "problem", text, fix)
-        else:
-            return Finding("episodes", "ok", f"{text}: look longer with --steps")
+        return Finding("episodes", "ok", f"{text}: look longer with --steps")
     cut = sum(end != "terminated" for end in ends)
     text = (
         f"{len(lengths)} ended after {min(lengths):,} to {max(lengths):,} steps, {cut} of them by "
@@ -208,18 +201,17 @@ def episodes(rollout: Rollout, limit: int | None) -> Finding:
     alike = len(lengths) >= N_ENVS and len(set(lengths)) == 1 and set(ends) == {"terminated"}
     if limit is not None and max(lengths) > limit:
         return Finding("episodes", "problem", text, "the time limit does not hold")
-    elif alike and (limit is None or lengths[0] >= limit):
+    if alike and (limit is None or lengths[0] >= limit):
         fix = (
             "if that is a time limit, end with truncated=True: terminated says that nothing can "
             "follow, and values are learnt wrongly"
         )
         return Finding("episodes", "advice", f"{text}; all terminated at the same step", fix)
-    elif limit is None and cut:
-        return Finding("episodes", "ok", f"{text} (the environment cuts them itself)")
-    elif limit is None:
+    if limit is None and not cut:
         fix = "set max_episode_steps; otherwise an episode may never end"
         return Finding("episodes", "advice", text, fix)
-    return Finding("episodes", "ok", text)
+    by_itself = " (the environment cuts them itself)" if limit is None else ""
+    return Finding("episodes", "ok", text + by_itself)
 
 
 def time_limit(rollout: Rollout) -> Finding:
@@ -228,12 +220,11 @@ def time_limit(rollout: Rollout) -> Finding:
     at_limit = [end for length, end in pairs if length == SHORT]
     if max(rollout.lengths, default=0) > SHORT or not rollout.lengths:
         return Finding("time limit", "problem", f"max_episode_steps: {SHORT} cuts nothing")
-    elif "terminated" in at_limit:
+    if "terminated" in at_limit:
         text = f"cut by max_episode_steps: {SHORT}, episodes are reported as terminated"
         return Finding("time limit", "problem", text, "values are learnt wrongly at the limit")
-    else:
-        cut = f"{len(at_limit)} of {len(rollout.lengths)} episodes cut"
-        return Finding("time limit", "ok", f"max_episode_steps: {SHORT} works, {cut}")
+    cut = f"{len(at_limit)} of {len(rollout.lengths)} episodes cut"
+    return Finding("time limit", "ok", f"max_episode_steps: {SHORT} works, {cut}")
 
 
 def repeats(env: VectorEnv, rollout: Rollout) -> Finding:
@@ -256,20 +247,19 @@ def repeats(env: VectorEnv, rollout: Rollout) -> Finding:
 
 def autoreset(env: VectorEnv, rollout: Rollout) -> Finding:
     """The row after an end opens an episode, pays nothing, and ignores its action."""
-    done = rollout.is_over
+    done, opened = rollout.is_over, rollout.is_reset
+    problem = ""
     if not done[:-1].any():
-        return Finding("autoreset", "problem", "no episode ends, not even at a time limit")
-    if not np.array_equal(rollout.is_reset[1:], done[:-1]) or rollout.is_reset[0].any():
-        return Finding("autoreset", "problem", "reset rows are not those after an end")
-    opened = rollout.is_reset
-    if rollout.reward[opened].any() or done[opened].any():
-        return Finding("autoreset", "problem", "a reset row pays, or ends an episode")
-    t, row = (int(i) for i in np.argwhere(opened)[0])
-    if not _action_is_ignored(env, rollout, t, row):
-        text = f"the action at the reset row of step {t} changed the new episode"
-        return Finding("autoreset", "problem", text)
-    n_resets = int(np.count_nonzero(opened))
-    return Finding("autoreset", "ok", f"{n_resets} reset rows: no reward, action ignored")
+        problem = "no episode ends, not even at a time limit"
+    elif not np.array_equal(opened[1:], done[:-1]) or opened[0].any():
+        problem = "reset rows are not those after an end"
+    elif rollout.reward[opened].any() or done[opened].any():
+        problem = "a reset row pays, or ends an episode"
+    elif not _action_is_ignored(env, rollout, *(place := np.argwhere(opened)[0])):
+        problem = f"the action at the reset row of step {place[0]} changed the new episode"
+    if problem:
+        return Finding("autoreset", "problem", problem)
+    return Finding("autoreset", "ok", f"{opened.sum()} reset rows: no reward, action ignored")
 
 
 def _action_is_ignored(env: VectorEnv, rollout: Rollout, t: int, row: int) -> bool:
@@ -318,14 +308,10 @@ def raw_findings(env_id: str, env_kwargs: Mapping[str, Any] | None = None) -> It
         text = f"Gymnasium cannot make it: {(str(error).splitlines() or [''])[0]}"
         yield Finding("class", "ok", text)
         return
-    try:
+    with closing(env):
         problems = dict.fromkeys(_play(env))
-    finally:
-        env.close()
-    for problem in problems:
-        yield Finding(
-            "class", "problem", problem, "make reset() and step() return what is declared"
-        )
+    fix = "make reset() and step() return what is declared"
+    yield from (Finding("class", "problem", problem, fix) for problem in problems)
     if not problems:
         yield Finding("class", "ok", "reset() and step() return what the spaces declare")
 
@@ -398,16 +384,15 @@ FASTER = 1.3  # how much faster another engine must be before it is recommended
 
 
 def all_findings(env_id: str, env_kwargs: dict[str, Any], n_steps: int) -> Iterator[Finding]:
-    env = make_vector_env(env_id, 1, env_kwargs=env_kwargs)
-    seen, acts = space_text(env.observation_space), space_text(env.action_space)
-    yield Finding("made", "ok", f"observes {seen}, acts {acts}, {env.spec.engine}")
-    if (entry := find_environment(env_id)) is not None:
-        problems = spec_mismatches(entry.spec, env)
-        for problem in problems:
-            yield Finding("spec", "advice", problem, "fix the spec block of its config")
-        if not problems:
-            yield Finding("spec", "ok", "the labels in its config match the spaces")
-    env.close()
+    with closing(make_vector_env(env_id, 1, env_kwargs=env_kwargs)) as env:
+        seen, acts = space_text(env.observation_space), space_text(env.action_space)
+        yield Finding("made", "ok", f"observes {seen}, acts {acts}, {env.spec.engine}")
+        if (entry := find_environment(env_id)) is not None:
+            problems = spec_mismatches(entry.spec, env)
+            for problem in problems:
+                yield Finding("spec", "advice", problem, "fix the spec block of its config")
+            if not problems:
+                yield Finding("spec", "ok", "the labels in its config match the spaces")
     yield from raw_findings(env_id, env_kwargs)
     yield from examine(env_id, env_kwargs, n_steps)
     yield speed_finding(env_id, env_kwargs)
@@ -425,20 +410,16 @@ def speed_finding(env_id: str, env_kwargs: dict[str, Any]) -> Finding:
     if can_compile():
         prefer_compiled()
     speeds: dict[str, float] = {}
-    auto = ""
     for mode in ENGINES:
+        given = {"env_kwargs": env_kwargs, "vectorization_mode": mode}
         try:
-            env = make_vector_env(
-                env_id, SPEED_ENVS, env_kwargs=env_kwargs, vectorization_mode=mode
-            )
+            env = env_from_fields(env_id, SPEED_ENVS, given)
         except EnvError:
             continue  # this engine does not have it
-        try:
-            auto = auto or env.spec.engine
+        with closing(env):
             if env.spec.engine not in speeds:
                 speeds[env.spec.engine] = steps_per_s(env)
-        finally:
-            env.close()
+    auto = next(iter(speeds))
     listed = ", ".join(f"{name} {speed:,.0f} steps/s" for name, speed in speeds.items())
     text = f"{SPEED_ENVS} envs: {listed}; auto uses {auto}"
     best = max(speeds, key=lambda name: speeds[name])

@@ -46,6 +46,9 @@ log = logging.getLogger(__name__)
 
 MODES = ("auto", "envpool", "vector", "sync", "async")
 FRAME_OPTIONS = ("obs_type", "frame_stack", "frame_skip", "grayscale_obs", "resize_obs")
+ENV_FIELDS = (
+    *("env_kwargs", "env_wrappers", "obs_keys", "max_episode_steps", "vectorization_mode"),
+)
 ASKED_FOR = "asked for"
 ONE_BY_ONE = "Gymnasium steps the envs one by one"
 _NOT_ENV_KWARGS = {
@@ -134,21 +137,17 @@ def env_from_config(config: Config, n_envs: int, render_mode: str | None = None)
     given, masks all other actions. Several `tasks` share the copies."""
     if config.tasks:
         return _task_env(config, n_envs, render_mode)
-    options = {name: getattr(config, name, None) for name in FRAME_OPTIONS}
-    env = make_vector_env(
-        config.env_id,
-        n_envs,
-        env_kwargs=config.env_kwargs,
-        env_wrappers=config.env_wrappers,
-        obs_keys=getattr(config, "obs_keys", None),
-        max_episode_steps=config.max_episode_steps,
-        vectorization_mode=config.vectorization_mode,
-        render_mode=render_mode,
-        frame_options={name: value for name, value in options.items() if value is not None},
-        gamma=_first_gamma(config),
-        timeout_s=getattr(config, "env_timeout_s", None),
-    )
-    return restrict_actions(env, config.spec)
+    timeout_s = getattr(config, "env_timeout_s", None)
+    more = {"render_mode": render_mode, "gamma": _first_gamma(config), "timeout_s": timeout_s}
+    given = {name: getattr(config, name, None) for name in (*ENV_FIELDS, *FRAME_OPTIONS)}
+    return restrict_actions(env_from_fields(config.env_id, n_envs, given, **more), config.spec)
+
+
+def env_from_fields(env_id: str, n_envs: int, given: Mapping[str, Any], **more: Any) -> VectorEnv:
+    """The env that these fields of a config describe; others in `given` are ignored."""
+    options = {name: given[name] for name in FRAME_OPTIONS if given.get(name) is not None}
+    fields = {name: given[name] for name in ENV_FIELDS if given.get(name) is not None}
+    return make_vector_env(env_id, n_envs, frame_options=options, **fields, **more)
 
 
 def _first_gamma(config: Config) -> float | None:

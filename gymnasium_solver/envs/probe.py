@@ -11,6 +11,7 @@ Only a limit in seconds makes the number depend on the machine.
 import math
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from statistics import fmean, stdev
 from typing import Any
@@ -19,7 +20,7 @@ import numpy as np
 
 from gymnasium_solver.envs.catalogue import space_text
 from gymnasium_solver.envs.env_findings import examine, steps_per_s
-from gymnasium_solver.envs.make import FRAME_OPTIONS, make_vector_env
+from gymnasium_solver.envs.make import env_from_fields
 from gymnasium_solver.envs.random_steps import Rollout, ambiguity, record
 from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.vector import VectorEnv
@@ -137,14 +138,13 @@ def probe(
     EnvError if it cannot be made."""
     begun_s, given = time.monotonic(), given or {}
     is_one = eval_envs(env_id, given.get("vectorization_mode", "auto")) == "one"
-    env = _made(env_id, 1 if is_one else N_ENVS, given)
-    try:
+    with closing(env_from_fields(env_id, 1 if is_one else N_ENVS, given)) as env:
         rollout, masks = _random_steps(env, most_steps, most_s), env.action_mask is not None
         step_us = _step_us(env_id, given, 1) if costs else None
         if not np.isfinite(rollout.reward).all():
+            bad = rollout.reward[~np.isfinite(rollout.reward)][0]
             raise EnvError(
-                f"{env_id}: random actions get a reward of "
-                f"{rollout.reward[~np.isfinite(rollout.reward)][0]}. Mend the environment; gsolve "
+                f"{env_id}: random actions get a reward of {bad}. Mend the environment; gsolve "
                 f"doctor env {env_id} checks it."
             )
         sees, moves = _kinds(env)
@@ -162,8 +162,8 @@ def probe(
             threshold=env.spec.reward_threshold,
             **_returns(rollout, env.spec.max_episode_steps or NO_LIMIT),
             **_rewards(rollout),
-            ambiguous=None if unclear is None else unclear.share,
-            history=None if unclear is None else unclear.history,
+            ambiguous=unclear.share,
+            history=unclear.history,
             hidden=hidden_share(env.action_space, rollout),
             by_action=action_share(env.action_space, rollout),
             step_us=step_us,
@@ -173,21 +173,6 @@ def probe(
             problems=tuple(_problems(env_id, given)) if examines else (),
             seconds=time.monotonic() - begun_s,
         )
-    finally:
-        env.close()
-
-
-def _made(env_id: str, n_envs: int, given: Mapping[str, Any]) -> VectorEnv:
-    return make_vector_env(
-        env_id,
-        n_envs,
-        env_kwargs=given.get("env_kwargs") or {},
-        env_wrappers=given.get("env_wrappers") or (),
-        obs_keys=given.get("obs_keys"),
-        max_episode_steps=given.get("max_episode_steps"),
-        vectorization_mode=given.get("vectorization_mode", "auto"),
-        frame_options={name: given[name] for name in FRAME_OPTIONS if given.get(name) is not None},
-    )
 
 
 def _random_steps(env: VectorEnv, most_steps: float, most_s: float) -> Rollout:
@@ -251,13 +236,11 @@ def _rewards(rollout: Rollout) -> dict[str, Any]:
 def _step_us(env_id: str, given: Mapping[str, Any], n_envs: int) -> float:
     """Microseconds per env step; 0 if so many cannot be made."""
     try:
-        env = _made(env_id, n_envs, given)
+        env = env_from_fields(env_id, n_envs, given)
     except EnvError:
         return 0.0
-    try:
+    with closing(env):
         return 1e6 / steps_per_s(env)
-    finally:
-        env.close()
 
 
 def _problems(env_id: str, given: Mapping[str, Any]) -> list[str]:

@@ -17,7 +17,8 @@ the same seed, so the answer is the same for every seed of a run.
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,6 +118,7 @@ MOST_PAIR_BYTES, FEWEST_REPEATED = 1024, 50  # of RepeatedPairs
 N_ENVS = 4
 SEED = 1
 MOST_HISTORY = 6  # earlier steps that may explain a reward
+ENDS = ("", "terminated", "truncated", "both")
 STACKED = ("obs", "reward", "terminated", "truncated", "is_over", "is_reset")
 
 
@@ -145,21 +147,18 @@ def record(env: VectorEnv, n_steps: int, seed: int = SEED, action_seed: int = SE
     policy = RandomPolicy(env.action_space, env.n_envs, action_seed)
     first_obs = env.reset(seed)
     steps, actions = [], []
-    lengths: list[int] = []
-    returns: list[float] = []
-    ends: list[str] = []
     for _ in range(n_steps):
         actions.append(policy.act(env.action_mask))
-        step = env.step(actions[-1])
-        steps.append(step)
-        for row in np.flatnonzero(step.is_over):
-            both = step.terminated[row] and step.truncated[row]
-            ends.append("both" if both else "terminated" if step.terminated[row] else "truncated")
-            lengths.append(int(step.episode_length[row]))
-            returns.append(float(step.episode_return[row]))
-    stacked = {name: _stacked([getattr(step, name) for step in steps]) for name in STACKED}
-    stacked["actions"] = np.stack(actions)
-    return Rollout(first_obs, lengths=lengths, returns=returns, ends=ends, **stacked)
+        steps.append(env.step(actions[-1]))
+    over = [(step, row) for step in steps for row in np.flatnonzero(step.is_over)]
+    return Rollout(
+        first_obs,
+        actions=np.stack(actions),
+        lengths=[int(step.episode_length[row]) for step, row in over],
+        returns=[float(step.episode_return[row]) for step, row in over],
+        ends=[ENDS[step.terminated[row] + 2 * step.truncated[row]] for step, row in over],
+        **{name: _stacked([getattr(step, name) for step in steps]) for name in STACKED},
+    )
 
 
 class RepeatedPairs:
@@ -179,51 +178,48 @@ class RepeatedPairs:
         self._pairs.append(np.hstack(rows))
         self._rewards.append(rewards.astype(np.float64))
 
-    def _counts(self) -> tuple[int, int]:
-        """How many pairs are repeated, and how many of these differ in reward."""
+    def found(self) -> tuple[float, float] | None:
+        """Their share of the repeated pairs, and its standard error at most; None if too few are
+        repeated."""
         if not self._pairs:
-            return 0, 0
+            return None
         pairs, rewards = np.concatenate(self._pairs), np.concatenate(self._rewards)
         as_one = pairs.view(np.dtype((np.void, pairs.shape[1]))).reshape(-1)
         _, first, own = np.unique(as_one, return_index=True, return_inverse=True)
         before = rewards[first][own]
         is_different = np.abs(before - rewards) > 1e-6 * (1.0 + np.abs(before))
-        return len(rewards) - len(first), int(is_different.sum())
+        n_repeated = len(rewards) - len(first)
+        if n_repeated < FEWEST_REPEATED:
+            return None
+        return int(is_different.sum()) / n_repeated, 0.5 / math.sqrt(n_repeated)
 
     @property
     def ambiguous(self) -> float | None:
-        """Their share; None if too few pairs are repeated."""
-        n_repeated, n_different = self._counts()
-        return None if n_repeated < FEWEST_REPEATED else n_different / n_repeated
-
-    @property
-    def stderr(self) -> float:
-        """Of that share, at most."""
-        return 0.5 / math.sqrt(max(1, self._counts()[0]))
+        """The share alone."""
+        found = self.found()
+        return None if found is None else found[0]
 
 
-@dataclass(frozen=True)
-class Ambiguity:
-    share: float
-    """Of repeated pairs of observation and action that gave another reward."""
-    history: int | None
+class Ambiguity(NamedTuple):
+    """Whether equal observations pay differently."""
+
+    share: float | None
+    """Of repeated pairs of observation and action that gave another reward; None: too few are."""
+    history: int | None = None
     """Earlier steps that explain most of it; None: no such number is known, it may be chance."""
 
 
-def ambiguity(rollout: Rollout) -> Ambiguity | None:
-    """Whether equal observations pay differently, and whether that is aliasing or chance: noise
-    stays as large where earlier observations (and actions) are equal too. None if too few pairs are
-    repeated."""
+def ambiguity(rollout: Rollout) -> Ambiguity:
+    """Aliasing is told from chance by earlier observations (and actions): noise stays as large
+    where these are equal too."""
     now = _pairs(rollout, 0, with_actions=False).ambiguous
     if now is None:
-        return None
-    for history in range(1, MOST_HISTORY + 1):
-        for with_actions in (False, True):
-            pairs = _pairs(rollout, history, with_actions)
-            left = pairs.ambiguous
-            if left is not None and left + 2.0 * pairs.stderr < 0.5 * now:
-                return Ambiguity(now, history)
-    return Ambiguity(now, None)
+        return Ambiguity(None)
+    for history, with_actions in product(range(1, MOST_HISTORY + 1), (False, True)):
+        left = _pairs(rollout, history, with_actions).found()
+        if left is not None and left[0] + 2.0 * left[1] < 0.5 * now:
+            return Ambiguity(now, history)
+    return Ambiguity(now)
 
 
 def _pairs(rollout: Rollout, history: int, with_actions: bool) -> RepeatedPairs:
@@ -252,10 +248,9 @@ def _stacked(rows: list[Any]) -> Any:
 
 def why_normalize_obs(space: Space, rollout: Rollout) -> str | None:
     """What is wrong with the scale of the observations, or None."""
+    first, then = dict(obs_arrays(rollout.first_obs)), dict(obs_arrays(rollout.obs))
     for name, part in part_spaces(space).items():
-        first = rollout.first_obs[name] if name else rollout.first_obs
-        then = rollout.obs[name] if name else rollout.obs
-        why = why_normalize_part(part, first, then)
+        why = why_normalize_part(part, first[name], then[name])
         if why is not None:
             return f"{name} {why}" if name else why
     return None

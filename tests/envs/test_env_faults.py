@@ -494,10 +494,10 @@ def test_aliasing_is_told_from_chance(depends_on: str, history: int | None) -> N
     rollout = Rollout(
         obs[0], obs, actions, reward.astype(np.float32), never, never, never, never, [], [], []
     )
-    found = ambiguity(rollout)
-    assert found is not None
-    assert found.share > 0.2
-    assert found.history == history
+    share, found = ambiguity(rollout)
+    assert share is not None
+    assert share > 0.2
+    assert found == history
 
 
 def test_gymnasium_warns_of_an_environment_once(recwarn: pytest.WarningsRecorder) -> None:

@@ -1,9 +1,9 @@
 """Environments of this project, vectorised in NumPy: their base, bandits and memory tasks
 (probes.py has more), and how suites read their options.
 
-A subclass of `OwnEnv` holds its state in arrays of N rows and says how to begin episodes, advance
-and observe, and which actions are legal where not all are; autoreset, the time limit and the
-episode totals are the contract's.
+A subclass of `OwnEnv` holds its state in attributes, arrays of N rows. It says what they are when
+episodes begin (`_new`), how to advance and observe, and which actions are legal where not all are;
+autoreset, the time limit and the episode totals are the contract's.
 
 Bandit-v0, Bandit/<name>: each step pulls one arm (`Discrete(n_arms)`); the reward is a normal draw
 with that arm's mean and standard deviation; the observation is a constant 0, shape (1,). The
@@ -63,9 +63,15 @@ class OwnEnv(Engine):
         super().__init__(request.n_envs, observation, action, spec)
         self._rng = np.random.default_rng(0)
 
-    @abstractmethod
+    def _new(self) -> dict[str, np.ndarray]:
+        """Attributes at the beginning of episodes, drawn for all rows."""
+        return {}
+
     def _begin(self, rows: np.ndarray) -> None:
         """Open a new episode in the rows of a bool mask."""
+        for name, new in self._new().items():
+            mask = rows.reshape(-1, *[1] * (new.ndim - 1))
+            setattr(self, name, np.where(mask, new, getattr(self, name, new)))
 
     @abstractmethod
     def _advance(self, actions: np.ndarray) -> Outcome:
@@ -143,7 +149,7 @@ SETS: dict[str, dict[str, Any]] = {
 
 
 class Bandit(OwnEnv):
-    """N bandits with the same arms."""
+    """N bandits with the same arms. There is no state but the pulls made, which are counted."""
 
     def __init__(
         self, request: EnvRequest, means: np.ndarray, stds: np.ndarray, episode_length: int
@@ -156,9 +162,6 @@ class Bandit(OwnEnv):
             threshold=float(episode_length * (best + second_best) / 2),
         )
         self._means, self._stds, self._episode_length = means, stds, episode_length
-
-    def _begin(self, rows: np.ndarray) -> None:
-        pass  # a bandit has no state besides the pulls made, which the contract counts
 
     def _advance(self, actions: np.ndarray) -> Outcome:
         noise = self._rng.standard_normal(self.n_envs)

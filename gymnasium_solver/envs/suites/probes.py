@@ -66,15 +66,15 @@ class Probe(OwnEnv):
     length = 1
     ends = "terminated"
     draws_obs = False
+    _obs: Array
 
     def __init__(self, request: EnvRequest, action: Space | None = None) -> None:
         super().__init__(request, self.observation, action or self.action)
-        self._obs = np.zeros(self.n_envs, np.float32)
 
-    def _begin(self, rows: Array) -> None:
-        if self.draws_obs:
-            drawn = self._rng.integers(0, 2, self.n_envs) * 2 - 1
-            self._obs = np.where(rows, drawn, self._obs).astype(np.float32)
+    def _new(self) -> dict[str, Array]:
+        if not self.draws_obs:
+            return {"_obs": np.zeros(self.n_envs, np.float32)}
+        return {"_obs": self._rng.integers(0, 2, self.n_envs).astype(np.float32) * 2 - 1}
 
     def _reward(self, actions: Array) -> Array:
         """Reward of each row for the state before this step, which moves on where it changes."""
@@ -166,9 +166,6 @@ class TwoStepDiscount(Probe):
 
     length = 2
 
-    def _begin(self, rows: Array) -> None:
-        self._obs = np.where(rows, 0.0, self._obs).astype(np.float32)
-
     def _reward(self, actions: Array) -> Array:
         self._obs = np.ones(self.n_envs, np.float32)
         return self._length >= 1
@@ -187,14 +184,11 @@ class Memory(Probe):
 
     draws_obs = True
     length = 4
+    _cue: Array
 
-    def __init__(self, request: EnvRequest) -> None:
-        super().__init__(request)
-        self._cue = np.zeros(self.n_envs, np.float32)
-
-    def _begin(self, rows: Array) -> None:
-        super()._begin(rows)
-        self._cue = np.where(rows, self._obs, self._cue)
+    def _new(self) -> dict[str, Array]:
+        new = super()._new()
+        return {**new, "_cue": new["_obs"]}
 
     def _reward(self, actions: Array) -> Array:
         self._obs = np.zeros(self.n_envs, np.float32)
@@ -208,22 +202,18 @@ class MemoryParts(Memory):
 
     observation = Dict({"cue": ONE, "noise": TWO})
     action = Discrete(3)
+    _steps: Array
 
-    def __init__(self, request: EnvRequest) -> None:
-        super().__init__(request)
-        self._step_in_episode = np.zeros(self.n_envs, np.int64)
-
-    def _begin(self, rows: Array) -> None:
-        super()._begin(rows)
-        self._step_in_episode[rows] = 0
+    def _new(self) -> dict[str, Array]:
+        return {**super()._new(), "_steps": np.zeros(self.n_envs, np.int64)}
 
     def _advance(self, actions: Array) -> Outcome:
         self._refuse_forbidden(actions)
-        self._step_in_episode += 1
+        self._steps = self._steps + 1
         return super()._advance(actions)
 
     def _legal(self) -> Array:
-        is_last = self._step_in_episode + 1 >= self.length
+        is_last = self._steps + 1 >= self.length
         return np.stack([is_last, is_last, ~is_last], axis=1)
 
     def _observe(self) -> Obs:
@@ -239,8 +229,8 @@ class Corridor(Probe):
     ends = "truncated"
     cells = 30
 
-    def _begin(self, rows: Array) -> None:
-        self._obs = np.where(rows, -1.0, self._obs).astype(np.float32)
+    def _new(self) -> dict[str, Array]:
+        return {"_obs": np.full(self.n_envs, -1.0, np.float32)}
 
     def _advance(self, actions: Array) -> Outcome:
         step = np.where(actions == 1, 2.0, -2.0) / self.cells
@@ -260,17 +250,13 @@ class DictObs(Probe):
         {"kind": Discrete(3), "noise": Box(-1.0, 1.0, (4,), np.float32), "signal": ONE}
     )
     draws_obs = True
+    _kind: Array
+    _noise: Array
 
-    def __init__(self, request: EnvRequest) -> None:
-        super().__init__(request)
-        self._kind = np.zeros(self.n_envs, np.int64)
-        self._noise = np.zeros((self.n_envs, 4), np.float32)
-
-    def _begin(self, rows: Array) -> None:
-        super()._begin(rows)
-        noise = self._rng.uniform(-1.0, 1.0, self._noise.shape)
-        self._kind = np.where(rows, self._rng.integers(0, 3, self.n_envs), self._kind)
-        self._noise = np.where(rows[:, None], noise, self._noise).astype(np.float32)
+    def _new(self) -> dict[str, Array]:
+        new = super()._new()
+        noise = self._rng.uniform(-1.0, 1.0, (self.n_envs, 4)).astype(np.float32)
+        return {**new, "_noise": noise, "_kind": self._rng.integers(0, 3, self.n_envs)}
 
     def _reward(self, actions: Array) -> Array:
         return _side(self._obs, actions)
@@ -315,23 +301,23 @@ class BitFlip(OwnEnv):
     flips one of n bits. Every step costs 1, but the one that reaches the desired bits, which ends
     the episode. It is cut after n steps. Start and goal are drawn and differ."""
 
+    _bits: Array
+    _goal: Array
+
     def __init__(self, request: EnvRequest) -> None:
         refuse_unknown(request, ("bits",))
         n_bits = whole_option(request, "bits", 8, most=62)
         bits = Box(0.0, 1.0, (n_bits,), np.float32)
         observation = Dict([(name, bits) for name in ("observation", ACHIEVED, DESIRED)])
         super().__init__(request, observation, Discrete(n_bits), limit=n_bits)
-        self._bits = np.zeros((self.n_envs, n_bits), np.float32)
-        self._goal = np.ones((self.n_envs, n_bits), np.float32)
+        self._n_bits = n_bits
 
-    def _begin(self, rows: Array) -> None:
-        shape = self._bits.shape
-        start = self._rng.integers(0, 2, shape)
+    def _new(self) -> dict[str, Array]:
+        start = self._rng.integers(0, 2, (self.n_envs, self._n_bits))
         # Differences from 1 to 2^n - 1: at least one bit differs.
-        differs = self._rng.integers(1, 2 ** shape[1], shape[0])[:, None] >> np.arange(shape[1])
-        goal = start ^ (differs & 1)
-        self._bits = np.where(rows[:, None], start, self._bits).astype(np.float32)
-        self._goal = np.where(rows[:, None], goal, self._goal).astype(np.float32)
+        drawn = self._rng.integers(1, 2**self._n_bits, self.n_envs)
+        goal = start ^ (drawn[:, None] >> np.arange(self._n_bits) & 1)
+        return {"_bits": start.astype(np.float32), "_goal": goal.astype(np.float32)}
 
     def _advance(self, actions: Array) -> Outcome:
         bits, envs = self._bits.copy(), np.arange(self.n_envs)
@@ -362,6 +348,9 @@ class Image(OwnEnv):
     pixels does not help. `shape` is [channels, height, width], the channels all alike (a stack of
     frames that stand still), or [height, width, channels]; see nets/cnn.py."""
 
+    _frames: Array
+    _side: Array
+
     def __init__(self, request: EnvRequest) -> None:
         refuse_unknown(request, ("shape",))
         shape = request.env_kwargs.get("shape", (4, 84, 84))
@@ -374,20 +363,18 @@ class Image(OwnEnv):
             raise EnvError(
                 f"{request.env_id}: shape {list(shape)} has a width of {width}, less than 2."
             )
-        self._frames = np.zeros((self.n_envs, height, width), np.uint8)
-        self._side = np.zeros(self.n_envs, np.int64)
+        self._size = height, width
 
-    def _begin(self, rows: Array) -> None:
-        n_envs, height, width = self._frames.shape
+    def _new(self) -> dict[str, Array]:
+        n_envs, (height, width) = self.n_envs, self._size
         size = max(1, min(height, width // 2) // 4)
         side = self._rng.integers(0, 2, n_envs)
         top = self._rng.integers(0, height - size + 1, n_envs)
         left = self._rng.integers(0, width // 2 - size + 1, n_envs) + side * (width - width // 2)
-        self._side = np.where(rows, side, self._side)
-        for row in np.flatnonzero(rows):
-            self._frames[row] = 0
-            y, x = top[row], left[row]
-            self._frames[row, y : y + size, x : x + size] = 255
+        frames = np.zeros((n_envs, height, width), np.uint8)
+        for frame, y, x in zip(frames, top, left, strict=True):
+            frame[y : y + size, x : x + size] = 255
+        return {"_frames": frames, "_side": side}
 
     def _advance(self, actions: Array) -> Outcome:
         reward = _sign(actions == self._side).astype(np.float32)
@@ -402,6 +389,9 @@ class Image(OwnEnv):
 class Counting(OwnEnv):
     """Observations that name their place: (episode index, step index)."""
 
+    _episode: Array
+    _steps: Array
+
     def __init__(self, request: EnvRequest) -> None:
         refuse_unknown(request, ("length", "ends"))
         length = whole_option(request, "length", 5)
@@ -411,19 +401,16 @@ class Counting(OwnEnv):
             raise EnvError(f"{request.env_id}: ends must be one of {known}, got {self._ends!r}.")
         super().__init__(request, Box(0.0, np.inf, (2,), np.float32), Discrete(2))
         self._lengths = length + np.arange(self.n_envs)
-        self._episode = np.full(self.n_envs, -1)
-        self._steps = np.zeros(self.n_envs, np.int64)
 
     def _reset(self, seed: int) -> tuple[Obs, Info]:
-        self._episode[:] = -1
+        self._episode = np.full(self.n_envs, -1)
         return super()._reset(seed)
 
-    def _begin(self, rows: Array) -> None:
-        self._episode[rows] += 1
-        self._steps[rows] = 0
+    def _new(self) -> dict[str, Array]:
+        return {"_episode": self._episode + 1, "_steps": np.zeros(self.n_envs, np.int64)}
 
     def _advance(self, actions: Array) -> Outcome:
-        self._steps += 1
+        self._steps = self._steps + 1
         ended = self._steps >= self._lengths
         even = self._episode % 2 == 0
         terminates = even if self._ends == "alternate" else self._ends != "truncated"
