@@ -24,7 +24,7 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import (
     Space,
     action_leaves,
-    action_width,
+    action_shape,
     choices,
     is_box,
     is_product,
@@ -36,10 +36,10 @@ Checker = Callable[[Any], np.ndarray]
 
 def action_checker(space: Space, n_envs: int, env_id: str) -> Checker:
     """A function from what the caller gave to the array that the engine gets, or EnvError."""
-    if is_product(space):
-        return _product(space, n_envs, env_id)
     action_leaves(space)  # EnvError for other spaces, with the supported ones
-    return (_box if is_box(space) else _whole)(space, (n_envs, *(space.shape or ())), env_id)
+    shape = (n_envs, *action_shape(space))
+    kind = _product if is_product(space) else _box if is_box(space) else _whole
+    return kind(space, shape, env_id)
 
 
 def _whole(space: Any, shape: tuple[int, ...], env_id: str) -> Checker:
@@ -70,9 +70,8 @@ def _box(space: Any, shape: tuple[int, ...], env_id: str) -> Checker:
     return check
 
 
-def _product(space: Any, n_envs: int, env_id: str) -> Checker:
+def _product(space: Any, shape: tuple[int, ...], env_id: str) -> Checker:
     """One float64 row for all leaves: reals clipped to their bounds, whole numbers in range."""
-    shape = (n_envs, action_width(space))
     ends = [_ends(leaf) for leaf in action_leaves(space)]
     low, high, is_real = (np.concatenate(column) for column in zip(*ends, strict=True))
 

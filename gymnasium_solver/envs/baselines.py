@@ -92,10 +92,8 @@ def normalized_score(
     settings: Mapping[str, Any] | None = None,
     target: float | None = None,
 ) -> float | None:
-    """(score - random) / (threshold or reference - random); None if nothing was measured.
-
-    `target` is used if the record has none, e.g. the threshold of a run.
-    """
+    """(score - random) / (threshold or reference - random); None if nothing was measured. `target`
+    is used if the record has none, e.g. the threshold of a run."""
     baseline = random_baseline(env_id, settings)
     return None if baseline is None else baseline.normalize(score, target)
 

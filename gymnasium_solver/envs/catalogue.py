@@ -70,12 +70,6 @@ def find_environment(env_id: str) -> EnvEntry | None:
     return next((env for env in list_environments() if env.env_id == env_id), None)
 
 
-def missing_extra(suite: str) -> str | None:
-    """The extra that a suite needs and that is not installed."""
-    module, extra = SUITE_PACKAGES.get(suite, ("", ""))
-    return extra if module and find_spec(module) is None else None
-
-
 def _describe(env_id: str, entries: list[ConfigEntry]) -> EnvEntry:
     # The environment's own file first: others only vary its settings (ablations).
     stem = file_stem(env_id)
@@ -83,6 +77,7 @@ def _describe(env_id: str, entries: list[ConfigEntry]) -> EnvEntry:
     first = ordered[0]
     spec, description = _read(first)
     baseline = random_baseline(env_id)
+    module, extra = SUITE_PACKAGES.get(first.suite, ("sys", None))
     threshold = spec.threshold
     if threshold is None and baseline is not None and baseline.target_kind == "threshold":
         threshold = baseline.target
@@ -97,7 +92,7 @@ def _describe(env_id: str, entries: list[ConfigEntry]) -> EnvEntry:
         random=None if baseline is None else baseline.mean,
         algos=list(dict.fromkeys(entry.algo_id for entry in ordered)),
         configs=[entry.name for entry in ordered],
-        extra=missing_extra(first.suite),
+        extra=extra if find_spec(module) is None else None,
         spec=spec,
     )
 

@@ -18,14 +18,14 @@ rest of the program sees the same environments through `engines/device.py`, in N
 NEXT_STEP autoreset of envs/vector.py.
 
 What a collector on a device steps are `Copies`, which a `TensorEngine` makes: `DeviceEnvs` of a
-TorchEnv, others for JAX (engines/jax_tensors.py) and for simulators (engines/simulators.py).
+TorchEnv, others for JAX (engines/jax.py) and for simulators (engines/simulators.py).
 
 Whatever happens depends on the state and on the generator only, and both are in `state()`: a resume
 is exact without a journal.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -167,7 +167,6 @@ class DeviceEnvs(Copies):
 
     @property
     def obs(self) -> Tensor:
-        """The newest observations."""
         return self.env.observe(self._now)
 
     def fresh(self, n_rows: int) -> list[State]:
@@ -182,19 +181,16 @@ class DeviceEnvs(Copies):
             (fresh,) = self.fresh(1)
         state, reward, terminated = self.env.step(self._now, actions, self.generator)
         lengths = self._lengths_now + 1
-        if self.most_steps is None:
-            truncated = torch.zeros_like(terminated)
-            done = terminated
-        else:
+        truncated = torch.zeros_like(terminated)
+        if self.most_steps is not None:
             truncated = lengths >= self.most_steps
-            done = terminated | truncated
+        done = terminated | truncated
         final_obs = self.env.observe(state)
         self._now = chosen(done, fresh, state)
         self._lengths_now = lengths.masked_fill(done, 0)
         return DeviceStep(self.obs, final_obs, reward, terminated, truncated)
 
     def begin(self) -> None:
-        """Go on from where `settle` left off."""
         self._now, self._lengths_now = self._places, self._lengths
 
     def settle(self) -> None:
@@ -205,21 +201,15 @@ class DeviceEnvs(Copies):
         self.begin()
 
     def state(self) -> dict[str, Tensor]:
-        """All that the next steps depend on."""
         states = {f"{STATE}{name}": part for name, part in self._places.items()}
         return {**states, "lengths": self._lengths, GENERATOR: self.generator.get_state()}
 
     def load_state(self, saved: Mapping[str, Any]) -> None:
-        """Load what `state` returned, for as many copies on the same kind of device."""
         own = self.state()
-        for name, part in own.items():
-            given = saved.get(name)
-            if given is None or tuple(given.shape) != tuple(part.shape):
-                raise EnvError(f"the saved environments have no {name} of shape {[*part.shape]}.")
-        for name, part in own.items():
-            if name != GENERATOR:
-                part.copy_(torch.as_tensor(saved[name]))
-        self.generator.set_state(torch.as_tensor(saved[GENERATOR]))
+        given = {name: saved_part(saved, name, part.shape) for name, part in own.items()}
+        self.generator.set_state(given.pop(GENERATOR))
+        for name, part in given.items():
+            own[name].copy_(part)
         self.begin()
 
     def _check(self, state: Any) -> None:
@@ -234,6 +224,17 @@ class DeviceEnvs(Copies):
                 raise EnvError(
                     f"{name}.reset({n}) returned {key}: {shape}, expected a tensor [{n}, ...]."
                 )
+
+
+def saved_part(saved: Mapping[str, Any], name: str, shape: Sequence[int]) -> Tensor:
+    """A part of a saved state; EnvError if it is not there in this shape."""
+    part = saved.get(name)
+    if part is None or tuple(part.shape) != tuple(shape):
+        raise EnvError(
+            f"the saved environments have no {name} of shape {[*shape]}. Restore with the n_envs "
+            "and the class that were saved."
+        )
+    return torch.as_tensor(part)
 
 
 def chosen(rows: Tensor, new: State, old: State) -> State:

@@ -174,17 +174,12 @@ def _task_env(config: Config, n_envs: int, render_mode: str | None) -> VectorEnv
     try:
         for task, size in zip(config.tasks, task_sizes(len(config.tasks), n_envs), strict=True):
             if size:
-                own = config.replace(tasks=[], task_one_hot=False, **task.changes(config))
-                envs.append(env_from_config(own, size, render_mode))
-        return TaskEnv(
-            envs,
-            [task.name for task in config.tasks],
-            [
-                config.reward_threshold if task.reward_threshold is None else task.reward_threshold
-                for task in config.tasks
-            ],
-            config.task_one_hot,
-        )
+                one = config.replace(tasks=[], task_one_hot=False, **task.changes(config))
+                envs.append(env_from_config(one, size, render_mode))
+        own = [task.reward_threshold for task in config.tasks]
+        thresholds = [config.reward_threshold if found is None else found for found in own]
+        names = [task.name for task in config.tasks]
+        return TaskEnv(envs, names, thresholds, config.task_one_hot)
     except BaseException:
         for env in envs:
             env.close()
@@ -276,7 +271,8 @@ def _make_family(family: Family, request: EnvRequest) -> VectorEnv:
         raise EnvError(f"{env_id} skips a fixed number of frames, got {low} to {high}.")
     module, _, name = family.maker.partition(":")
     try:
-        env: VectorEnv = getattr(import_module(module), name)(request)
+        home = import_module(f"gymnasium_solver.envs.{module}")
+        env: VectorEnv = getattr(home, name)(request)
     except UnknownId as error:
         raise unknown_id(env_id) from error
     return env

@@ -66,7 +66,8 @@ def ids_of_module(given: str) -> str:
         more = f", ... ({len(ids)} in all)" if len(ids) > MOST_LISTED else ""
         listed = ", ".join(ids[:MOST_LISTED])
         return f"{given} is a module, not an environment; it registers {listed}{more}"
-    if is_multi_agent(found):
+    is_pettingzoo = found.__name__.partition(".")[0] == "pettingzoo"
+    if is_pettingzoo or hasattr(found, "parallel_env") or hasattr(found, "raw_env"):
         return (
             f"{given} is of PettingZoo, for several agents, and only single agents are trained "
             "here. Register an environment for one of them, with fixed or random others"
@@ -75,10 +76,3 @@ def ids_of_module(given: str) -> str:
         f"{given} is a module that registers no environment: call gymnasium.register(id=..., "
         "entry_point=...) in it"
     )
-
-
-def is_multi_agent(module: Any) -> bool:
-    """Whether a module is of PettingZoo, or an environment of its kind."""
-    if module.__name__.partition(".")[0] == "pettingzoo":
-        return True
-    return hasattr(module, "parallel_env") or hasattr(module, "raw_env")

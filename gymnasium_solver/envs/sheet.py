@@ -6,14 +6,15 @@ observation as the engine gives it or as the wrappers leave it.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gymnasium_solver.config.spec import ActionSpec, Component, ObservationView, Spec
 from gymnasium_solver.envs.catalogue import EnvEntry, space_text
-from gymnasium_solver.envs.make import make_vector_env
+from gymnasium_solver.envs.make import env_from_fields, make_vector_env
 from gymnasium_solver.envs.random_steps import RandomPolicy
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.errors import EnvError, first_line
@@ -25,10 +26,6 @@ from gymnasium_solver.spaces.space_types import (
     is_multi_binary,
     is_multi_discrete,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-
 
 FRAME_STEPS = 15  # random steps before a frame is taken
 
@@ -43,7 +40,7 @@ def env_facts(env_id: str, entry: EnvEntry | None) -> tuple[dict[str, Any], Spec
         if entry is None:
             raise
         return facts | {"problem": str(error)}, entry.spec
-    try:
+    with closing(env):
         spec = env.spec
         threshold = facts.get("threshold")
         facts |= {
@@ -58,8 +55,6 @@ def env_facts(env_id: str, entry: EnvEntry | None) -> tuple[dict[str, Any], Spec
             "engine_reason": spec.engine_reason,
         }
         return facts, entry.spec if entry else _spec_of_spaces(env)
-    finally:
-        env.close()
 
 
 def _spec_of_spaces(env: Any) -> Spec:
@@ -83,35 +78,28 @@ def _spec_of_spaces(env: Any) -> Spec:
 
 def render_frame(
     env_id: str, env_kwargs: dict[str, Any] | None = None, seed: int = 1
-) -> "tuple[np.ndarray | None, str]":
+) -> tuple[np.ndarray | None, str]:
     """A frame (H, W, 3) a few random steps into an episode and the engine that rendered it, or None
     and the reason."""
     reason = "no engine renders it"
     # Gymnasium renders what EnvPool does not (toy text), if its packages are installed.
     for mode in ("auto", "sync"):
+        given = {"env_kwargs": env_kwargs, "vectorization_mode": mode}
         try:
-            env = make_vector_env(
-                env_id, 1, env_kwargs=env_kwargs, vectorization_mode=mode, render_mode="rgb_array"
-            )
-        except EnvError as error:
-            reason = first_line(error)
-            continue
-        try:
-            env.reset(seed)
-            policy = RandomPolicy(env.action_space, 1, seed)
-            for _ in range(FRAME_STEPS):
-                env.step(policy.act(env.action_mask))
-            frame = env.render()
-            if frame is not None and frame.ndim == 3:
-                return frame, env.spec.engine
+            with closing(env_from_fields(env_id, 1, given, render_mode="rgb_array")) as env:
+                env.reset(seed)
+                policy = RandomPolicy(env.action_space, 1, seed)
+                for _ in range(FRAME_STEPS):
+                    env.step(policy.act(env.action_mask))
+                frame = env.render()
+                if frame is not None and frame.ndim == 3:
+                    return frame, env.spec.engine
         except (EnvError, ImportError, RuntimeError, OSError) as error:
             reason = first_line(error)
-        finally:
-            env.close()
     return None, reason
 
 
-def save_png(frame: "np.ndarray", path: Path) -> None:
+def save_png(frame: np.ndarray, path: Path) -> None:
     """Write a frame as PNG, whatever the file's suffix."""
     from matplotlib import image
 

@@ -76,7 +76,7 @@ class Family:
 
     prefix: str
     maker: str
-    """module:name of a function or class: EnvRequest -> VectorEnv."""
+    """module:name, in this package, of a function or class: EnvRequest -> VectorEnv."""
     modes: tuple[str, ...] = ("auto", "vector")
     """Values of vectorization_mode."""
     has_frame_options: bool = False
@@ -84,40 +84,26 @@ class Family:
     holds_actions: bool = False
     """Whether the maker holds an action for a fixed number of frames (`EnvRequest.frame_skip`)."""
     eval_envs: EvalEnvs = "many"
-    closes_between_evals: bool = False
-    """Whether evaluation copies are too heavy to be kept open during training."""
 
 
-_SUITES = "gymnasium_solver.envs.suites"
-_JAX = "gymnasium_solver.envs.engines.jax"
+_ATARI_MODES = ("auto", "envpool", "vector")
 FAMILIES = (
-    Family(
-        "ALE/",
-        f"{_SUITES}.atari:make_atari",
-        modes=("auto", "envpool", "vector"),
-        has_frame_options=True,
-    ),
-    Family("Bandit-", f"{_SUITES}.own:make_bandit"),
-    Family("Bandit/", f"{_SUITES}.own:make_bandit"),
-    Family("Memory/", f"{_SUITES}.own:make_memory"),
-    Family("Probe/", f"{_SUITES}.probes:make_probe"),
+    Family("ALE/", "suites.atari:make_atari", _ATARI_MODES, has_frame_options=True),
+    Family("Bandit-", "suites.own:make_bandit"),
+    Family("Bandit/", "suites.own:make_bandit"),
+    Family("Memory/", "suites.own:make_memory"),
+    Family("Probe/", "suites.probes:make_probe"),
     Family(
         "VizDoom-",
-        f"{_SUITES}.vizdoom:VizDoomEngine",
+        "suites.vizdoom:VizDoomEngine",
         has_frame_options=True,
         eval_envs="as_training",
     ),
-    Family(
-        "Retro/",
-        f"{_SUITES}.retro:RetroEngine",
-        has_frame_options=True,
-        eval_envs="one",
-        closes_between_evals=True,
-    ),
-    Family("Brax/", f"{_JAX}:make_brax", holds_actions=True),
-    Family("Gymnax/", f"{_JAX}:make_gymnax", holds_actions=True),
-    Family(C_ENV, "gymnasium_solver.envs.engines.c.engine:CEngine", eval_envs="array"),
-    Family("Torch/", "gymnasium_solver.envs.engines.device:make_torch", eval_envs="array"),
+    Family("Retro/", "suites.retro:RetroEngine", has_frame_options=True, eval_envs="one"),
+    Family("Brax/", "engines.jax:make_brax", holds_actions=True),
+    Family("Gymnax/", "engines.jax:make_gymnax", holds_actions=True),
+    Family(C_ENV, "engines.c.engine:CEngine", eval_envs="array"),
+    Family("Torch/", "engines.device:make_torch", eval_envs="array"),
 )
 
 
@@ -140,9 +126,8 @@ def eval_envs(env_id: str, vectorization_mode: str) -> EvalEnvs:
 
 
 def closes_between_evals(env_id: str) -> bool:
-    """Whether evaluation copies are closed after each evaluation."""
-    family = family_of(env_id)
-    return family is not None and family.closes_between_evals
+    """Whether evaluation copies are too heavy to be kept open during training."""
+    return eval_envs(env_id, "auto") == "one"
 
 
 @dataclass(frozen=True)

@@ -230,8 +230,7 @@ class Engine(VectorEnv):
         self._closed = False
         self._done: np.ndarray | None = None
         self._n_done = 0
-        self._return = np.zeros(n_envs, np.float64)
-        self._length = np.zeros(n_envs, np.int64)
+        self._return, self._length = np.zeros(n_envs), np.zeros(n_envs, np.int64)
         self._succeeded: np.ndarray | None = None
 
     def _set_observation_space(self, space: Space, env_id: str) -> None:
@@ -300,10 +299,8 @@ class Engine(VectorEnv):
         """Continue from what `saved` returned; returns the observations there."""
         obs, info = self._restored(saved)
         done = saved["done"].astype(np.bool_)
-        self.totals = Totals(done, returns.astype(np.float64), lengths.astype(np.int64))
-        self._mask, self._last_info = self._masks.at_reset(info), info
-        self._succeeded = None
-        return self._deliver(obs)
+        totals = Totals(done, returns.astype(np.float64), lengths.astype(np.int64))
+        return self._opened(obs, info, totals)
 
     def reset(self, seed: int) -> Any:
         if self._closed:
@@ -315,12 +312,13 @@ class Engine(VectorEnv):
             raise
         except (Exception, SystemExit) as error:
             raise env_bug(f"{self.spec.env_id}: reset() raised", error) from error
-        self._mask = self._masks.at_reset(info)
-        self._last_info = info
-        self._done = np.zeros(self.n_envs, np.bool_)
-        self._n_done = 0
-        self._return = np.zeros(self.n_envs, np.float64)
-        self._length = np.zeros(self.n_envs, np.int64)
+        n = self.n_envs
+        return self._opened(obs, info, Totals(np.zeros(n, bool), np.zeros(n), np.zeros(n, int)))
+
+    def _opened(self, obs: Obs, info: Info, totals: Totals) -> Any:
+        """Go on from here; returns the observations."""
+        self.totals = totals
+        self._mask, self._last_info = self._masks.at_reset(info), info
         self._succeeded = None
         return self._deliver(obs)
 

@@ -24,6 +24,7 @@ from gymnasium_solver.envs.device import (
     TensorEngine,
     TorchEnv,
     chosen,
+    saved_part,
 )
 from gymnasium_solver.envs.engines.simulators import Simulator, check_kwargs
 from gymnasium_solver.envs.env_bugs import env_bug
@@ -95,15 +96,10 @@ class DeviceEngine(TensorEngine):
 
     def _restored(self, saved: dict[str, np.ndarray]) -> tuple[Obs, Info]:
         own = self._env.reset(self.n_envs, self._rng)
-        for name, part in own.items():
-            found = saved.get(f"{STATE}{name}")
-            if found is None or found.shape != tuple(part.shape):
-                raise EnvError(
-                    f"{self.spec.env_id}: the saved environments have no {name} of shape "
-                    f"{[*part.shape]}. Restore with the n_envs and the class that were saved."
-                )
-            part.copy_(torch.from_numpy(found))
-        self._state = own
+        self._state = {
+            name: saved_part(saved, f"{STATE}{name}", part.shape).clone()
+            for name, part in own.items()
+        }
         self._rng.set_state(torch.from_numpy(saved[GENERATOR]))
         return self._observed(), {}
 

@@ -11,7 +11,7 @@ actions as arrays (`adapted`), so that both modes only ever move arrays.
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple, SupportsFloat
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
@@ -47,6 +47,7 @@ from gymnasium_solver.spaces.observations import (
     Reader,
     flatten_space,
     map_obs,
+    obs_arrays,
     part_spaces,
 )
 from gymnasium_solver.spaces.space_types import (
@@ -64,14 +65,6 @@ _CHECKED: set[str] = set()
 VECTOR_REWARDS = "the environment pays vectors: scores are made of the rewards of its wrapper"
 
 
-class Made(NamedTuple):
-    """A vectorised env, and what is known of its native spaces."""
-
-    vec: Any
-    action: Space
-    notes: tuple[str, ...] = ()
-
-
 class GymnasiumEngine(Engine):
     """Registered environments in one of three modes: vector (entry point), sync, async."""
 
@@ -87,21 +80,27 @@ class GymnasiumEngine(Engine):
             kwargs["max_episode_steps"] = limit
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
-        made = _make_vec(request, kwargs)
-        self._vec = made.vec
+        self._vec, action, notes = _make_vec(request, kwargs)
         self._make_single = partial(gymnasium.make, entry, disable_env_checker=True, **kwargs)
         self._goal_env: gymnasium.Env[Any, Any] | None = None
-        self._refuse_other_autoreset(env_id, mode)
+        declared = self._vec.metadata.get("autoreset_mode")
+        if declared is not AutoresetMode.NEXT_STEP:
+            self._vec.close()
+            raise EnvError(
+                f"{env_id}: its {mode} engine declares autoreset_mode={declared!r}, expected "
+                "AutoresetMode.NEXT_STEP in its metadata. Use vectorization_mode sync, or give the "
+                "vector env NEXT_STEP autoreset."
+            )
         space = self._vec.single_observation_space
         self._read = flatten_space(space, env_id)
         if view is not None and is_dict(space):  # MiniGrid's env_kwargs key
             self._read = Reader(*minigrid_view(space["image"], env_id, view))
         threshold = entry.reward_threshold
         threshold = None if threshold is None else float(threshold)
-        limit, notes = limit or entry.max_episode_steps, made.notes + self._read.notes
+        limit, notes = limit or entry.max_episode_steps, notes + self._read.notes
         spec = EnvSpec(env_id, mode, reason, limit, threshold, suite, notes=notes)
-        super().__init__(n_envs, self._read.space, made.action, spec)
-        self._to_vec = self._action_conversion(made.action, mode)
+        super().__init__(n_envs, self._read.space, action, spec)
+        self._to_vec = self._action_conversion(action, mode)
         # As it comes: a single env returns new arrays, and MiniGrid observations are mapped first.
         self._is_fresh = mode == "sync" and view is None and is_array(self._read.space)
         self._is_batch = mode == "vector"
@@ -122,16 +121,6 @@ class GymnasiumEngine(Engine):
             return lambda actions: np.clip(actions.astype(np.float64), low, high)
         return None
 
-    def _refuse_other_autoreset(self, env_id: str, mode: str) -> None:
-        declared = self._vec.metadata.get("autoreset_mode")
-        if declared is not AutoresetMode.NEXT_STEP:
-            self._vec.close()
-            raise EnvError(
-                f"{env_id}: its {mode} engine declares autoreset_mode={declared!r}, expected "
-                "AutoresetMode.NEXT_STEP in its metadata. Use vectorization_mode sync, or give the "
-                "vector env NEXT_STEP autoreset."
-            )
-
     def _reset(self, seed: int) -> tuple[Obs, Info]:
         seeds = env_seeds(seed, self.n_envs)
         # Entry points take one seed for the whole batch.
@@ -142,8 +131,7 @@ class GymnasiumEngine(Engine):
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         given = actions if self._to_vec is None else self._to_vec(actions)
         if (compiled := self.compiled) is not None:
-            obs, reward, terminated, truncated, info = compiled(given)
-            return obs, reward, terminated, truncated, info
+            return compiled(given)
         answer = self._vec.step(given)
         if not self._is_batch:  # single envs are checked one by one
             obs, reward, terminated, truncated, info = answer
@@ -174,21 +162,19 @@ class GymnasiumEngine(Engine):
         return answer
 
     def _check_obs(self, native: Any) -> None:
-        parts = part_spaces(self._read.space)
         try:
-            obs: Any = self._read(native)
-            seen = {name: obs[name] if name else obs for name in parts}
+            seen = dict(obs_arrays(self._read(native)))
         except Exception as error:  # no array, or a part is missing
             raise self._wrong(f"observations that cannot be read: {one_line(error)}") from error
-        for name, part in parts.items():
+        for name, part in part_spaces(self._read.space).items():
             array, shape = seen[name], (self.n_envs, *(part.shape or ()))
             is_usual = isinstance(array, np.ndarray) and array.dtype == part.dtype
             if is_usual and array.shape == shape and not choices(part):
                 continue
             if problem := misfit(part, array, self.n_envs):
                 what = f"observation part {name!r}" if name else "observations"
-                text = f"{what} of {self.n_envs} envs that do not fit {part}: the batch {problem}"
-                raise self._wrong(text)
+                of = f"of {self.n_envs} envs that do not fit {part}"
+                raise self._wrong(f"{what} {of}: the batch {problem}")
 
     def _rewards(self, reward: Any) -> np.ndarray:
         array = np.asarray(reward)
@@ -314,7 +300,8 @@ def _wrapped(env: gymnasium.Env, request: EnvRequest) -> gymnasium.Env:
     return env if raw is None else Scored(env, raw)
 
 
-def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> Made:
+def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> tuple[Any, Space, tuple[str, ...]]:
+    """A vectorised env, its native actions, and notes for the user."""
     env_id, n_envs, mode = request.env_id, request.n_envs, request.mode
     spec = registry_entry(env_id) or env_id
 
@@ -333,7 +320,7 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> Made:
             vec = gymnasium.make_vec(
                 env_id, num_envs=n_envs, vectorization_mode="vector_entry_point", **kwargs
             )
-            return Made(vec, vec.single_action_space)
+            return vec, vec.single_action_space, ()
         first = make()
         action, is_flat = first.action_space, is_array(first.observation_space)
         first = adapted(first, env_id)
@@ -342,9 +329,9 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> Made:
             notes += (VECTOR_REWARDS,)
         if mode == "sync":
             vec = DirectEnvs([first, *(make_adapted() for _ in range(1, n_envs))], env_id)
-            return Made(vec, action, notes)
+            return vec, action, notes
         Guard(first, env_id, 0).close()
-        return Made(AsyncEnvs(make_adapted, n_envs, env_id, request.timeout_s), action, notes)
+        return AsyncEnvs(make_adapted, n_envs, env_id, request.timeout_s), action, notes
     except EnvError:
         raise
     except (Exception, SystemExit) as error:  # whatever constructors raise

@@ -71,28 +71,25 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._is_dict = is_dict(self._space)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        seen, info = self._asked("reset()", lambda: self.env.reset(seed=seed, options=options))
+        return self.checked(seen), self.checked_info(info)
+
+    def _asked(self, call: str, ask: Callable[[], Any]) -> tuple[Any, ...]:
         try:
-            answer = self.env.reset(seed=seed, options=options)
+            answer = ask()
         except EnvError:
             raise
         except (Exception, SystemExit) as error:
-            raise self.raised("reset()", error) from error
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            got = f"reset() returned {count_of(answer)}, expected {VALUES['reset()']}"
-            raise self._wrong(f"{got}. {OLD_GYM}")
-        return self.checked(answer[0]), self.checked_info(answer[1])
+            raise self.raised(call, error) from error
+        n_values = len(answer) if isinstance(answer, tuple) else 0
+        if n_values == int(VALUES[call][0]):
+            return answer
+        got = f"{call} returned {count_of(answer)}, expected {VALUES[call]}"
+        is_old = call == "reset()" or n_values == 4
+        raise self._wrong(f"{got}. {OLD_GYM}" if is_old else got)
 
     def step(self, action: Any) -> Answer:
-        try:
-            answer = self.env.step(action)
-        except EnvError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise self.raised("step()", error) from error
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            got = f"step() returned {count_of(answer)}, expected {VALUES['step()']}"
-            is_old = isinstance(answer, tuple) and len(answer) == 4
-            raise self._wrong(f"{got}. {OLD_GYM}" if is_old else got)
+        answer = self._asked("step()", lambda: self.env.step(action))
         seen, reward, terminated, truncated, info = answer
         number = reward_number(reward)
         if number is None:
@@ -114,8 +111,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     def raised(self, call: str, error: BaseException) -> EnvError:
         """What to raise for an exception during a call of the env."""
         if "unpack" in text_of(error)[:40] and not own_frames(error):  # in a wrapper around it
-            text = f"{call} must return {VALUES[call]} ({one_line(error)})"
-            return self._wrong(text)
+            return self._wrong(f"{call} must return {VALUES[call]} ({one_line(error)})")
         return env_bug(f"{self._name}: {call} raised", error)
 
     def flag(self, name: str, flag: Any) -> bool:
@@ -332,7 +328,6 @@ class DirectEnvs(VectorEnv):
             name: partial(np.empty, (self.num_envs, *(part.shape or ())), as_float32(part).dtype)
             for name, part in parts.items()
         }
-        self._empty_array = self._empty[next(iter(parts))]
         # Networks take these numbers as indices: one outside would fail there, without a name.
         ranges = {n: whole_range(part) for n, part in parts.items() if choices(part)}
         self._ranges = [(n, low, np.uint64(high - low)) for n, (low, high) in ranges.items()]
@@ -358,7 +353,7 @@ class DirectEnvs(VectorEnv):
     def _new_obs(self) -> Any:
         if self._is_dict:
             return {name: empty() for name, empty in self._empty.items()}
-        return self._empty_array()
+        return self._empty[""]()
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Obs, Info]:
         obs, info = self._new_obs(), Info()
@@ -415,8 +410,8 @@ class DirectEnvs(VectorEnv):
             raise guards[i].raised("step()", error) from error
         if self._ranges:
             self._check_ranges(obs)
-        if not self._is_checked:
-            self._drop_guards()
+        if not self._is_checked:  # step the envs themselves from now on
+            self._is_checked, self._steps = True, [env.step for env in self.envs]
         return obs, self._numbers(rewards, are_floats), flags[0], flags[1], info
 
     def _put(self, obs: Any, i: int, seen: Any) -> None:
@@ -439,11 +434,6 @@ class DirectEnvs(VectorEnv):
         if kind is np.ndarray and usual.holds(seen.dtype):
             usual.dtype = seen.dtype  # what this env returns, though its space says otherwise
         return fitting
-
-    def _drop_guards(self) -> None:
-        """Step the envs themselves from now on."""
-        self._is_checked = True
-        self._steps = [env.step for env in self.envs]
 
     def _check_ranges(self, obs: Any) -> None:
         for name, low, span in self._ranges:

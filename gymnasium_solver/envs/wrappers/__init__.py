@@ -25,11 +25,8 @@ FRAME_SKIP = "FrameSkipWrapper"
 PIXELS = "PixelObservationWrapper"
 # What the fields grayscale_obs, resize_obs and frame_stack stand for, where an env has no such
 # options itself.
-GRAYSCALE, RESIZE, FRAME_STACK = (
-    "GrayscaleObservation",
-    "ResizeObservation",
-    "FrameStackObservation",
-)
+GRAYSCALE, RESIZE = "GrayscaleObservation", "ResizeObservation"
+FRAME_STACK = "FrameStackObservation"
 # id -> module of this package, and class.
 SHIPPED = {
     "DiscreteEncoder": "observations:DiscreteEncoder",
@@ -93,6 +90,13 @@ def register_wrapper(name: str) -> Callable[[W], W]:
         return wrapper
 
     return add
+
+
+def id_of(wrapper: object) -> str:
+    """The id under which a wrapper's class is shipped; else the name of the class."""
+    name = type(wrapper).__name__
+    shipped = {target.partition(":")[2]: id for id, target in (SHIPPED | LOWERED).items()}
+    return shipped.get(name, name)
 
 
 def wrapper_names() -> list[str]:

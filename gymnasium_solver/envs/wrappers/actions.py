@@ -16,7 +16,7 @@ from gymnasium import spaces
 
 from gymnasium_solver.envs.action_checks import action_checker, legal_at_ends
 from gymnasium_solver.envs.vector import Effect, Step, VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers.options import require, require_discrete
+from gymnasium_solver.envs.wrappers.options import require, require_actions
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.space_types import is_box, is_discrete, is_multi_binary
 from gymnasium_solver.suggest import ask, nearest
@@ -60,15 +60,14 @@ class ActionRemap(MaskingWrapper):
 
     def __init__(self, env: VectorEnv, mapping: list[int | list[int]]) -> None:
         super().__init__(env)
-        name, space = "DiscreteActionSpaceRemapperWrapper", env.action_space
-        is_buttons = is_multi_binary(space)
-        wrong = f"needs Discrete or MultiBinary actions; {env.spec.env_id} has {space}"
-        require(is_buttons or is_discrete(space), name, wrong)
-        require(len(mapping) > 0, name, "mapping is empty: list at least one action")
+        is_buttons = is_multi_binary(env.action_space)
+        kinds = "Discrete or MultiBinary"
+        space = require_actions(self, kinds, lambda space: is_buttons or is_discrete(space))
+        require(len(mapping) > 0, self, "mapping is empty: list at least one action")
         for item in mapping:
             is_list = isinstance(item, list | tuple)
             good = is_list == is_buttons and space.contains(np.array(item, space.dtype))
-            require(good, name, f"mapping holds {item!r}, which is not in {space}")
+            require(good, self, f"mapping holds {item!r}, which is not in {space}")
         self._mapping = np.array(mapping, np.int64)
         self._columns = None if is_buttons else self._mapping - int(getattr(space, "start", 0))
         self.action_space = spaces.Discrete(len(mapping))
@@ -91,21 +90,19 @@ class StickyButtons(VectorWrapper):
 
     def __init__(self, env: VectorEnv, sticky_buttons: Mapping[int | str, float]) -> None:
         super().__init__(env)
-        name, space = "StickyActionsWrapper", env.action_space
-        is_buttons = is_multi_binary(space) and len(space.shape) == 1
-        require(is_buttons, name, f"needs MultiBinary actions; {env.spec.env_id} has {space}")
-        n_buttons = int(np.prod(space.shape or ()))
-        require(len(sticky_buttons) > 0, name, "sticky_buttons is empty: give {button: chance}")
-        buttons, chances = [], []
+        space = require_actions(
+            self, "MultiBinary", lambda space: is_multi_binary(space) and len(space.shape) == 1
+        )
+        n_buttons = space.shape[0]
+        require(len(sticky_buttons) > 0, self, "sticky_buttons is empty: give {button: chance}")
         for key, chance in sticky_buttons.items():
             good = str(key).isdecimal() and int(key) < n_buttons
             last = n_buttons - 1
-            require(good, name, f"sticky_buttons has the button {key!r}, expected 0 to {last}")
+            require(good, self, f"sticky_buttons has the button {key!r}, expected 0 to {last}")
             wrong = f"sticky_buttons gives button {key} the chance {chance}, expected 0 to 1"
-            require(0.0 <= chance <= 1.0, name, wrong)
-            buttons.append(int(key))
-            chances.append(chance)
-        self._buttons, self._chances = np.array(buttons), np.array(chances)
+            require(0.0 <= chance <= 1.0, self, wrong)
+        self._buttons = np.array([int(key) for key in sticky_buttons])
+        self._chances = np.array([*sticky_buttons.values()])
         self._check = action_checker(space, env.n_envs, env.spec.env_id)
         self._rng = np.random.default_rng(0)
 
@@ -126,12 +123,9 @@ class ActionRescale(VectorWrapper):
 
     def __init__(self, env: VectorEnv, low: float = -1.0, high: float = 1.0) -> None:
         super().__init__(env)
-        name, space = "ActionRescale", env.action_space
-        require(is_box(space), name, f"needs Box actions; {env.spec.env_id} has {space}")
-        assert is_box(space)
-        wrong = f"needs bounded actions; {env.spec.env_id} has {space}"
-        require(bool(space.is_bounded()), name, wrong)
-        require(low < high, name, f"low {low} must be below high {high}")
+        space = require_actions(self, "Box", is_box)
+        require_actions(self, "bounded", lambda box: bool(box.is_bounded()))
+        require(low < high, self, f"low {low} must be below high {high}")
         self.action_space = spaces.Box(low, high, space.shape, np.float32)
         self._check = action_checker(self.action_space, env.n_envs, env.spec.env_id)
         self._low = low
@@ -151,7 +145,7 @@ class ValidActions(MaskingWrapper):
 
     def __init__(self, env: VectorEnv, valid: Sequence[int]) -> None:
         super().__init__(env)
-        space = require_discrete(env, "ValidActions")
+        space = require_actions(self)
         is_valid = np.isin(np.arange(space.n) + space.start, np.asarray(valid))
         self.legal: np.ndarray = is_valid
         """bool[A]"""

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.vector import ObservationWrapper, Step, VectorEnv
+from gymnasium_solver.envs.vector import ObservationWrapper, Step, VectorEnv, VectorWrapper
+from gymnasium_solver.envs.wrappers import id_of
 from gymnasium_solver.envs.wrappers.actions import ActionRemap, ValidActions
-from gymnasium_solver.envs.wrappers.options import require, require_discrete
+from gymnasium_solver.envs.wrappers.options import require, require_actions
 from gymnasium_solver.envs.wrappers.shaping import Parts, RewardShaper, made_for
 from gymnasium_solver.errors import EnvError
 
@@ -69,14 +70,14 @@ def read_breakout(ram: np.ndarray) -> Breakout:
     return Breakout(paddle, np.stack(ball, axis=1), ram[:, 101] != 0, blocks)
 
 
-def ram_of(env: VectorEnv, obs: np.ndarray, wrapper: str) -> np.ndarray:
+def ram_of(wrapper: VectorWrapper, obs: np.ndarray) -> np.ndarray:
     """uint8[N, 128] at these observations: the observations, or the RAM in the info."""
-    ram = obs if obs.shape[1:] == _RAM and obs.dtype == np.uint8 else env.info.get("ram")
+    ram = obs if obs.shape[1:] == _RAM and obs.dtype == np.uint8 else wrapper.env.info.get("ram")
     if ram is None or np.shape(ram)[1:] != _RAM:
         raise EnvError(
-            f"{env.spec.env_id}: {wrapper} reads the console's memory, which the "
-            f"{env.spec.engine} engine does not provide. Use vectorization_mode auto or envpool, "
-            "or obs_type ram."
+            f"{wrapper.spec.env_id}: {id_of(wrapper)} reads the console's memory, which the "
+            f"{wrapper.spec.engine} engine does not provide. Use vectorization_mode auto or "
+            "envpool, or obs_type ram."
         )
     return np.asarray(ram, np.uint8)
 
@@ -109,19 +110,18 @@ class _Features(ObservationWrapper):
     """Base: observations replaced by features of the memory."""
 
     effect = "new_obs"
-    name: str
     game: str
 
     def __init__(self, env: VectorEnv) -> None:
         super().__init__(env)
-        made_for(env, self.name, self.game)
+        made_for(self, self.game)
 
     @abstractmethod
     def _features(self, ram: np.ndarray, opened: np.ndarray) -> np.ndarray:
         """float32[N, features]."""
 
     def seen(self, obs: Any, opened: np.ndarray) -> np.ndarray:
-        return self._features(ram_of(self.env, obs, self.name), opened)
+        return self._features(ram_of(self, obs), opened)
 
     def _bound(self, n: int, clip: bool, n_flags: int = 0) -> None:
         """n features in -1 .. 1 (without a clip they may leave it), then flags of 0 or 1."""
@@ -142,7 +142,7 @@ class PongFeatures(_Features):
     another action leaves the last one standing. `clip` cuts what leaves -1 .. 1.
     """
 
-    name, game = "PongV5_FeatureExtractor", "Pong"
+    game = "Pong"
 
     def __init__(
         self,
@@ -154,13 +154,13 @@ class PongFeatures(_Features):
         action_ids: list[int] | None = None,
     ) -> None:
         super().__init__(env)
-        n_actions = int(require_discrete(env, self.name).n)
+        n_actions = int(require_actions(self).n)
         ids = list(range(n_actions)) if action_ids is None else list(action_ids)
         good = ids and len(set(ids)) == len(ids) and all(0 <= i < n_actions for i in ids)
         wrong = f"action_ids must be different actions of 0 to {n_actions - 1}, got {action_ids!r}"
-        require(bool(good), self.name, wrong)
+        require(bool(good), self, wrong)
         y = f"playfield_y_min {playfield_y_min} must lie below playfield_y_max {playfield_y_max}"
-        require(playfield_y_max - playfield_y_min > PADDLE_SIZE, self.name, f"{y} by a paddle")
+        require(playfield_y_max - playfield_y_min > PADDLE_SIZE, self, f"{y} by a paddle")
         self._field = (playfield_y_min, playfield_y_max, margin_y)
         self._ids = np.array(ids)
         self._bound(9, clip, len(ids))
@@ -208,7 +208,7 @@ class BreakoutFeatures(_Features):
     that is not there keeps both. `clip` cuts what leaves -1 .. 1.
     """
 
-    name, game = "BreakoutV5_FeatureExtractor", "Breakout"
+    game = "Breakout"
     _LOW, _HIGH, _PADDLE_Y = 32.0, 200.0, 191.0
 
     def __init__(self, env: VectorEnv, clip: bool = True) -> None:
@@ -257,12 +257,12 @@ class PongRewardShaper(RewardShaper):
         direction_change_reward: float = 0.5,
     ) -> None:
         super().__init__(env)
-        made_for(env, "PongV5_RewardShaper", "Pong")
+        made_for(self, "Pong")
         self._hit, self._near = paddle_hit_reward, proximity_reward_scale
         self._turn = direction_change_reward
 
     def _read(self, obs: np.ndarray) -> Pong:
-        return read_pong(ram_of(self.env, obs, "PongV5_RewardShaper"))
+        return read_pong(ram_of(self, obs))
 
     def open(self, obs: np.ndarray) -> None:
         self._ball = _Motion(np.zeros(2), self.n_envs)
@@ -296,12 +296,12 @@ class ALEActionMasking(ValidActions):
     effect = "other"
 
     def __init__(self, env: VectorEnv) -> None:
-        name, space = "ALEActionMaskingWrapper", env.action_space
         used = _used_actions(env.spec.env_id)
+        space = env.action_space
         n_actions = int(getattr(space, "n", 0))
         if n_actions != _N_FULL:
             wrong = f"{env.spec.env_id} has {space}, expected its {len(used)} actions or all 18"
-            require(n_actions == len(used), name, wrong)
+            require(n_actions == len(used), self, wrong)
             env = ActionRemap(env, [used.index(i) if i in used else 0 for i in range(_N_FULL)])
         super().__init__(env, used)
 

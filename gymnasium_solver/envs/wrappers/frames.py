@@ -19,14 +19,14 @@ import numpy as np
 from gymnasium import spaces
 
 from gymnasium_solver.envs.vector import ObservationWrapper, VectorEnv
-from gymnasium_solver.envs.wrappers.observations import Map, ObservationMap
+from gymnasium_solver.envs.wrappers import id_of
+from gymnasium_solver.envs.wrappers.observations import Map, ObservationMap, parts_named
 from gymnasium_solver.envs.wrappers.options import require
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import obs_arrays, part_spaces, space_of
 from gymnasium_solver.spaces.space_types import (
     Space,
     is_box,
-    is_dict,
     is_discrete,
     is_multi_binary,
     is_multi_discrete,
@@ -131,15 +131,13 @@ class FrameLayout(NamedTuple):
 def frame_layout(space: Space) -> FrameLayout | None:
     """The layout of an image, or None if the space is not an image."""
     shape = space.shape or ()
-    if not is_box(space) or space.dtype != np.uint8:
+    if not is_box(space) or space.dtype != np.uint8 or len(shape) not in (2, 3):
         return None
     if len(shape) == 2:
         layout = FrameLayout(1, *shape, None)
-    elif len(shape) == 3:
+    else:
         a, b, c = shape
         layout = FrameLayout(a, b, c, axis=1) if a <= c else FrameLayout(c, a, b, axis=-1)
-    else:
-        return None
     return layout if min(layout.height, layout.width) >= LEAST_SIDE else None
 
 
@@ -163,8 +161,6 @@ class ImageMap(ObservationMap):
 class GrayscaleObservation(ImageMap):
     """Makes RGB images gray, (H, W, 1) or (1, H, W); gray ones stay as they are."""
 
-    name = "GrayscaleObservation"
-
     def _applies(self, space: Space) -> bool:
         layout = frame_layout(space)
         return layout is not None and layout.channels in (1, 3)
@@ -181,11 +177,9 @@ class GrayscaleObservation(ImageMap):
 class ResizeObservation(ImageMap):
     """Resizes images to `shape`, [height, width]: each pixel is the mean of the area it covers."""
 
-    name = "ResizeObservation"
-
     def __init__(self, env: VectorEnv, shape: list[int], key: str | None = None) -> None:
         good = len(shape) == 2 and min(shape) >= 1
-        require(good, self.name, f"shape must be [height, width], got {shape!r}")
+        require(good, self, f"shape must be [height, width], got {shape!r}")
         self._size = (shape[0], shape[1])
         super().__init__(env, key)
 
@@ -205,19 +199,16 @@ class FrameStackObservation(ObservationWrapper):
     names."""
 
     effect = "new_obs"
-    name = "FrameStackObservation"
 
     def __init__(self, env: VectorEnv, stack_size: int, key: str | None = None) -> None:
         super().__init__(env)
         wrong = f"stack_size must be an int >= 1, got {stack_size!r}"
-        require(stack_size >= 1, self.name, wrong)
-        space = env.observation_space
-        parts = part_spaces(space)
-        if key is not None:
-            has = f"{env.spec.env_id} has {', '.join(parts) if is_dict(space) else space}"
-            require(is_dict(space) and key in parts, self.name, f"key {key!r} is not a part; {has}")
-        chosen = [key] if key is not None else list(parts)
-        self._stacks = {name: PartStack(parts[name], env.n_envs, stack_size) for name in chosen}
+        require(stack_size >= 1, self, wrong)
+        self._stacks = {
+            name: PartStack(part, env.n_envs, stack_size)
+            for name, part in parts_named(self, key).items()
+        }
+        parts = part_spaces(env.observation_space)
         self.observation_space = space_of(parts | {n: s.space for n, s in self._stacks.items()})
 
     def seen(self, obs: Any, opened: np.ndarray) -> Any:
@@ -288,7 +279,6 @@ class PixelObservation(ObservationWrapper):
     """
 
     effect = "new_obs"
-    name = "PixelObservationWrapper"
 
     def __init__(
         self,
@@ -301,7 +291,7 @@ class PixelObservation(ObservationWrapper):
         self._grayscale, self._pixels_only = grayscale, pixels_only
         env.reset(0)  # frames and their size exist only after a reset
         frame = self._draw(0)
-        size = _size(dict(render_kwargs or {}), frame.shape[:2])
+        size = self._size(dict(render_kwargs or {}), frame.shape[:2])
         self._shrink = AreaResize(frame.shape[:2], size)
         shape = (*size, 1 if grayscale else 3)
         pixels = spaces.Box(0, 255, shape, np.uint8)
@@ -323,17 +313,16 @@ class PixelObservation(ObservationWrapper):
         if frame is None or frame.ndim != 3 or frame.shape[2] != 3:
             got = "nothing" if frame is None else f"an array of shape {frame.shape}"
             raise EnvError(
-                f"{self.spec.env_id}: {self.name} needs RGB frames, but the {self.spec.engine} "
+                f"{self.spec.env_id}: {id_of(self)} needs RGB frames, but the {self.spec.engine} "
                 f"engine draws {got}. Leave the wrapper out, or try vectorization_mode sync."
             )
         return frame
 
-
-def _size(given: dict[str, int], drawn: tuple[int, ...]) -> tuple[int, int]:
-    for key in given:
-        takes = f"render_kwargs takes height and width, got {key!r}"
-        require(key in ("height", "width"), PixelObservation.name, takes)
-    height, width = given.get("height", drawn[0]), given.get("width", drawn[1])
-    wrong = f"render_kwargs must be 1 to {drawn[0]} by 1 to {drawn[1]}, got {height} x {width}"
-    require(1 <= height <= drawn[0] and 1 <= width <= drawn[1], PixelObservation.name, wrong)
-    return height, width
+    def _size(self, given: dict[str, int], drawn: tuple[int, ...]) -> tuple[int, int]:
+        for key in given:
+            takes = f"render_kwargs takes height and width, got {key!r}"
+            require(key in ("height", "width"), self, takes)
+        height, width = given.get("height", drawn[0]), given.get("width", drawn[1])
+        wrong = f"render_kwargs must be 1 to {drawn[0]} by 1 to {drawn[1]}, got {height} x {width}"
+        require(1 <= height <= drawn[0] and 1 <= width <= drawn[1], self, wrong)
+        return height, width

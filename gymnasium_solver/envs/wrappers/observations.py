@@ -19,7 +19,12 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from gymnasium_solver.envs.suites.minigrid import PREFIXES as MINIGRID
-from gymnasium_solver.envs.vector import ObservationWrapper, VectorEnv, refuse_changed_goals
+from gymnasium_solver.envs.vector import (
+    ObservationWrapper,
+    VectorEnv,
+    VectorWrapper,
+    refuse_changed_goals,
+)
 from gymnasium_solver.envs.wrappers.options import require
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import GoalFunctions, part_spaces, space_of
@@ -30,39 +35,44 @@ PerComponent = float | list[float]
 Map = Callable[[np.ndarray], np.ndarray]
 
 
+def parts_named(wrapper: VectorWrapper, key: str | None) -> dict[str, Space]:
+    """The part that `key` names, or all parts of the observations that a wrapper is given."""
+    space, env_id = wrapper.env.observation_space, wrapper.spec.env_id
+    parts = part_spaces(space)
+    if key is None:
+        return parts
+    require(is_dict(space), wrapper, f"key is for Dict observations; {env_id} has {space}")
+    has = f"{env_id} has {', '.join(parts)}"
+    require(key in parts, wrapper, f"key {key!r} is not a part; {has}")
+    return {key: parts[key]}
+
+
 class ObservationMap(ObservationWrapper):
     """Base of wrappers that map each observation, or each part of it, by itself.
 
     A subclass calls this constructor last, with its options set: `_build` reads them."""
 
     effect = "pure"
-    name: ClassVar[str]
-    needs: ClassVar[str]
+    needs: ClassVar[str] = "Box"
     """What it can be applied to, in words: "needs ... observations"."""
 
     def __init__(self, env: VectorEnv, key: str | None = None) -> None:
         super().__init__(env)
-        space, env_id = env.observation_space, env.spec.env_id
-        parts = part_spaces(space)
-        if key is not None:
-            require(
-                is_dict(space), self.name, f"key is for Dict observations; {env_id} has {space}"
-            )
-            known = ", ".join(parts)
-            require(key in parts, self.name, f"key {key!r} is not a part; {env_id} has {known}")
-        chosen = (
-            [key] if key is not None else [n for n, part in parts.items() if self._applies(part)]
+        named = parts_named(self, key)
+        fitting = {name: part for name, part in named.items() if self._applies(part)}
+        given = named.get(key or "", env.observation_space)
+        wrong = f"needs {self.needs} observations; {env.spec.env_id} has {given}"
+        require(bool(fitting), self, wrong + self._advice(given))
+        built = {name: self._build(part) for name, part in fitting.items()}
+        self._maps = {name: mapped for name, (_, mapped) in built.items()}
+        parts = part_spaces(env.observation_space)
+        self.observation_space = space_of(
+            parts | {name: space for name, (space, _) in built.items()}
         )
-        wrong = f"needs {self.needs} observations; {env_id} has {parts.get(key or '', space)}"
-        wrong += self._advice(parts.get(key or "", space))
-        require(all(self._applies(parts[n]) for n in chosen) and bool(chosen), self.name, wrong)
-        built = {n: self._build(parts[n]) for n in chosen}
-        self._maps = {n: mapped for n, (_, mapped) in built.items()}
-        self.observation_space = space_of(parts | {n: built[n][0] for n in chosen})
 
-    @abstractmethod
     def _applies(self, space: Space) -> bool:
         """Whether an array space is of the kind that this wrapper maps."""
+        return is_box(space)
 
     @abstractmethod
     def _build(self, space: Any) -> tuple[Space, Map]:
@@ -91,7 +101,7 @@ class DiscreteEncoder(ObservationMap):
     """Turns a Discrete observation into a float32 vector: `array`, the number itself; `binary`, its
     bits, highest first; `onehot`, one place for each value."""
 
-    name, needs = "DiscreteEncoder", "Discrete"
+    needs = "Discrete"
 
     def __init__(
         self,
@@ -121,19 +131,8 @@ class DiscreteEncoder(ObservationMap):
         return ((values[:, None] >> np.arange(bits)[::-1]) & 1).astype(np.float32)
 
 
-class BoxMap(ObservationMap):
-    """Base of wrappers of Box observations."""
-
-    needs = "Box"
-
-    def _applies(self, space: Space) -> bool:
-        return is_box(space)
-
-
-class ObservationScale(BoxMap):
+class ObservationScale(ObservationMap):
     """obs * scale + shift, in float32; a number, or one for each component (of the last axis)."""
-
-    name = "ObservationScale"
 
     def __init__(
         self,
@@ -147,28 +146,21 @@ class ObservationScale(BoxMap):
 
     def coefficients(self, space: Any) -> tuple[np.ndarray, np.ndarray]:
         """Scale and shift."""
-        scale = _components(self.name, "scale", self._scale, space)
-        return scale, _components(self.name, "shift", self._shift, space)
+        scale = _components(self, "scale", self._scale, space)
+        return scale, _components(self, "shift", self._shift, space)
 
     def _build(self, space: Any) -> tuple[Space, Map]:
         scale, shift = self.coefficients(space)
-
-        def scaled(obs: np.ndarray) -> np.ndarray:
-            mapped: np.ndarray = obs.astype(np.float32) * scale + shift
-            return mapped
-
-        return _affine(space, scale, shift), scaled
+        return _affine(space, scale, shift), lambda obs: obs.astype(np.float32) * scale + shift
 
 
-class ObservationRescale(BoxMap):
+class ObservationRescale(ObservationMap):
     """Maps bounded observations from the bounds of their space to [low, high], in float32."""
-
-    name = "ObservationRescale"
 
     def __init__(
         self, env: VectorEnv, low: float = -1.0, high: float = 1.0, key: str | None = None
     ) -> None:
-        require(low < high, self.name, f"low {low} must be below high {high}")
+        require(low < high, self, f"low {low} must be below high {high}")
         self.low, self.high = np.float32(low), np.float32(high)
         super().__init__(env, key)
 
@@ -185,7 +177,7 @@ class ObservationRescale(BoxMap):
         # Huge bounds stand for none: scaled by them, every observation would be close to 0.
         is_bounded = bool((np.maximum(np.abs(first), np.abs(last)) < 1e30).all())
         wrong = f"needs bounded observations; {self.spec.env_id} has {space}. Use ObservationScale"
-        require(is_bounded and bool((first < last).all()), self.name, wrong)
+        require(is_bounded and bool((first < last).all()), self, wrong)
         scale, shift = self.coefficients(space)
 
         def rescaled(obs: np.ndarray) -> np.ndarray:
@@ -195,10 +187,8 @@ class ObservationRescale(BoxMap):
         return Box(float(low), float(high), space.shape, np.float32), rescaled
 
 
-class ObservationClip(BoxMap):
+class ObservationClip(ObservationMap):
     """Clips observations to [low, high]; numbers, or one for each component (of the last axis)."""
-
-    name = "ObservationClip"
 
     def __init__(
         self,
@@ -212,13 +202,13 @@ class ObservationClip(BoxMap):
 
     def limits(self, space: Any) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest values, in the type of the space."""
-        lows = _components(self.name, "low", self._low, space).astype(space.dtype)
-        return lows, _components(self.name, "high", self._high, space).astype(space.dtype)
+        lows = _components(self, "low", self._low, space).astype(space.dtype)
+        return lows, _components(self, "high", self._high, space).astype(space.dtype)
 
     def _build(self, space: Any) -> tuple[Space, Map]:
         lows, highs = self.limits(space)
         above = f"low {self._low} is above high {self._high}"
-        require(bool((lows <= highs).all()), self.name, above)
+        require(bool((lows <= highs).all()), self, above)
 
         def clipped(obs: np.ndarray) -> np.ndarray:
             return np.minimum(np.maximum(obs, lows), highs)
@@ -227,11 +217,9 @@ class ObservationClip(BoxMap):
         return Box(*bounds, dtype=space.dtype.type), clipped
 
 
-class ObservationComponents(BoxMap):
+class ObservationComponents(ObservationMap):
     """Keeps the components (of the last axis) that `keep` lists by index, or all but those that
     `drop` lists: without the velocities of CartPole, an agent needs memory."""
-
-    name = "ObservationComponents"
 
     def __init__(
         self,
@@ -240,7 +228,7 @@ class ObservationComponents(BoxMap):
         drop: list[int] | None = None,
         key: str | None = None,
     ) -> None:
-        require((keep is None) != (drop is None), self.name, "takes one of keep and drop")
+        require((keep is None) != (drop is None), self, "takes one of keep and drop")
         self._keep, self._drop = keep, drop
         super().__init__(env, key)
 
@@ -249,19 +237,17 @@ class ObservationComponents(BoxMap):
 
     def kept(self, space: Any) -> list[int]:
         """Indices of the components that are left."""
-        return (
-            [index for index in range(space.shape[-1]) if index not in (self._drop or ())]
-            if self._keep is None
-            else self._keep
-        )
+        if self._keep is not None:
+            return self._keep
+        return [index for index in range(space.shape[-1]) if index not in (self._drop or ())]
 
     def _build(self, space: Any) -> tuple[Space, Map]:
         n = space.shape[-1]
         for index in self._keep or self._drop or ():
             known = f"{index} is not one of the components 0 to {n - 1} of {self.spec.env_id}"
-            require(0 <= index < n, self.name, known)
+            require(0 <= index < n, self, known)
         kept = self.kept(space)
-        require(bool(kept), self.name, f"leaves no component of the {n} of {self.spec.env_id}")
+        require(bool(kept), self, f"leaves no component of the {n} of {self.spec.env_id}")
 
         def chosen(obs: np.ndarray) -> np.ndarray:
             return obs[..., kept]
@@ -279,30 +265,27 @@ class ObservationParts(ObservationWrapper):
         self, env: VectorEnv, keep: list[str] | None = None, drop: list[str] | None = None
     ) -> None:
         super().__init__(env)
-        name, parts = "ObservationParts", part_spaces(env.observation_space)
+        parts = part_spaces(env.observation_space)
         has = f"{env.spec.env_id} has {env.observation_space}"
-        require(is_dict(env.observation_space), name, f"needs Dict observations; {has}")
-        require((keep is None) != (drop is None), name, "takes one of keep and drop")
+        require(is_dict(env.observation_space), self, f"needs Dict observations; {has}")
+        require((keep is None) != (drop is None), self, "takes one of keep and drop")
         for part in keep or drop or ():
-            require(part in parts, name, f"{part!r} is not a part; {has}")
-        self.names = [
-            part
-            for part in parts
-            if (part in keep if keep is not None else part not in drop)  # type: ignore[operator]
-        ]
-        require(bool(self.names), name, f"leaves no part; {has}")
+            require(part in parts, self, f"{part!r} is not a part; {has}")
+        kept = keep if keep is not None else [part for part in parts if part not in (drop or ())]
+        self.names = [part for part in parts if part in kept]
+        require(bool(self.names), self, f"leaves no part; {has}")
         self._single = self.names[0] if len(self.names) == 1 else None
-        kept = {part: parts[part] for part in self.names}
-        self.observation_space = parts[self._single] if self._single else space_of(kept)
+        space = space_of({part: parts[part] for part in self.names})
+        self.observation_space = parts[self._single] if self._single else space
 
     def seen(self, obs: Any, opened: np.ndarray) -> Any:
         return obs[self._single] if self._single else {name: obs[name] for name in self.names}
 
 
-def _components(name: str, key: str, value: PerComponent, space: Box) -> np.ndarray:
+def _components(wrapper: object, key: str, value: PerComponent, space: Box) -> np.ndarray:
     array = np.asarray(value, np.float32)
     wrong = f"{key} has {array.size} numbers, but an observation has shape {space.shape}"
-    require(array.ndim == 0 or space.shape[-1:] == array.shape, name, wrong)
+    require(array.ndim == 0 or space.shape[-1:] == array.shape, wrapper, wrong)
     return array
 
 

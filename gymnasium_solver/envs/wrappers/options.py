@@ -28,7 +28,8 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 
 from gymnasium_solver.config.code import import_code
 from gymnasium_solver.config.explain import describe
-from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
+from gymnasium_solver.envs.vector import VectorWrapper
+from gymnasium_solver.envs.wrappers import id_of
 from gymnasium_solver.errors import EnvError, TrustError
 from gymnasium_solver.spaces.space_types import is_discrete
 from gymnasium_solver.suggest import did_you_mean
@@ -102,18 +103,20 @@ def words_for(annotation: Any) -> str:
     return describe(schema) if schema else "any value"
 
 
-def require(holds: bool, wrapper: str, problem: str) -> None:
+def require(holds: bool, wrapper: object, problem: str) -> None:
     """EnvError that names the wrapper and the problem, unless `holds`."""
     if not holds:
-        raise EnvError(f"Wrapper {wrapper}: {problem}.")
+        raise EnvError(f"Wrapper {id_of(wrapper)}: {problem}.")
 
 
-def require_discrete(env: VectorEnv, wrapper: str) -> gymnasium.spaces.Discrete:
-    """The action space of an env, if it is Discrete; EnvError otherwise."""
-    space = env.action_space
-    if is_discrete(space):
-        return space
-    raise EnvError(f"Wrapper {wrapper}: needs Discrete actions; {env.spec.env_id} has {space}.")
+def require_actions(
+    wrapper: VectorWrapper, kind: str = "Discrete", fits: Callable[[Any], bool] = is_discrete
+) -> Any:
+    """The action space of the env inside, if it is of this kind; EnvError otherwise."""
+    space = wrapper.env.action_space
+    has = f"{wrapper.spec.env_id} has {space}"
+    require(fits(space), wrapper, f"needs {kind} actions; {has}")
+    return space
 
 
 @lru_cache

@@ -19,7 +19,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from gymnasium_solver.envs.vector import Step, VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers.options import require, require_discrete
+from gymnasium_solver.envs.wrappers import id_of
+from gymnasium_solver.envs.wrappers.options import require, require_actions
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import is_discrete, is_multi_binary
 
@@ -49,7 +50,7 @@ class RewardClip(VectorWrapper):
 
     def __init__(self, env: VectorEnv, low: float = -1.0, high: float = 1.0) -> None:
         super().__init__(env)
-        require(low <= high, "RewardClip", f"low {low} is above high {high}")
+        require(low <= high, self, f"low {low} is above high {high}")
         self._low, self._high = np.float32(low), np.float32(high)
 
     def step(self, actions: Any) -> Step:
@@ -120,7 +121,7 @@ class PotentialShaper(RewardShaper):
 
     def __init__(self, env: VectorEnv, gamma: float = 0.99) -> None:
         super().__init__(env)
-        require(0.0 <= gamma <= 1.0, type(self).__name__, f"gamma must be 0 to 1, got {gamma}")
+        require(0.0 <= gamma <= 1.0, self, f"gamma must be 0 to 1, got {gamma}")
         self._gamma = np.float32(gamma)
 
     @abstractmethod
@@ -143,11 +144,10 @@ class ActionRewardShaper(RewardShaper):
 
     def __init__(self, env: VectorEnv, rewards: list[float]) -> None:
         super().__init__(env)
-        name = "ActionRewardShaper"
-        space = require_discrete(env, name)
+        space = require_actions(self)
         n, start = int(space.n), int(space.start)
         expected = f"rewards must have {n} numbers, one for each action, got {len(rewards)}"
-        require(len(rewards) == n, name, expected)
+        require(len(rewards) == n, self, expected)
         self._start, self._rewards = start, np.array(rewards, np.float32)
 
     def parts(self, actions: np.ndarray, step: Step) -> Parts:
@@ -186,7 +186,7 @@ class CartPoleRewardShaper(PotentialShaper):
         gamma: float = 0.99,
     ) -> None:
         super().__init__(env, gamma)
-        made_for(env, "CartPoleV1_RewardShaper", "CartPole", (4,))
+        made_for(self, "CartPole", (4,))
         self._scales = np.array([position_reward_scale, angle_reward_scale], np.float32)
         self._clip = clip_potential
 
@@ -220,7 +220,7 @@ class MountainCarRewardShaper(PotentialShaper):
         gamma: float = 0.99,
     ) -> None:
         super().__init__(env, gamma)
-        made_for(env, "MountainCarV0_RewardShaper", "MountainCar", (2,))
+        made_for(self, "MountainCar", (2,))
         scales = [position_reward_scale, velocity_reward_scale, height_reward_scale]
         self._scales = np.array(scales, np.float32)
 
@@ -251,11 +251,10 @@ class MountainCarStateCountBonus(RewardShaper):
         min_count: int = 1,
     ) -> None:
         super().__init__(env)
-        name = "MountainCarV0_StateCountBonus"
-        made_for(env, name, "MountainCar", (2,))
+        made_for(self, "MountainCar", (2,))
         counts = {"position_bins": position_bins, "velocity_bins": velocity_bins}
         for key, value in {**counts, "min_count": min_count}.items():
-            require(value >= 1, name, f"{key} must be >= 1, got {value}")
+            require(value >= 1, self, f"{key} must be >= 1, got {value}")
         self._bins = np.array([position_bins, velocity_bins])
         self._scale, self._type, self._least = bonus_scale, bonus_type, min_count
         self._rows = np.arange(env.n_envs)
@@ -274,15 +273,15 @@ class MountainCarStateCountBonus(RewardShaper):
         return {"exploration_bonus": (self._scale / over).astype(np.float32)}
 
 
-def made_for(env: VectorEnv, wrapper: str, game: str, shape: tuple[int, ...] | None = None) -> None:
-    """EnvError unless the env is this one, with observations of this shape."""
-    if not env.spec.env_id.rpartition("/")[2].startswith(f"{game}-"):
-        raise EnvError(f"Wrapper {wrapper} is for {game}, not {env.spec.env_id}.")
-    given: Any = env.observation_space.shape
+def made_for(wrapper: VectorWrapper, game: str, shape: tuple[int, ...] | None = None) -> None:
+    """EnvError unless the env inside is this one, with observations of this shape."""
+    env_id, given = wrapper.spec.env_id, wrapper.env.observation_space.shape
+    if not env_id.rpartition("/")[2].startswith(f"{game}-"):
+        raise EnvError(f"Wrapper {id_of(wrapper)} is for {game}, not {env_id}.")
     if shape not in (None, given):
         raise EnvError(
-            f"Wrapper {wrapper} reads observations of shape {shape}, here they are {given}. Put it "
-            "before the wrappers that change observations."
+            f"Wrapper {id_of(wrapper)} reads observations of shape {shape}, here they are {given}. "
+            "Put it before the wrappers that change observations."
         )
 
 
@@ -310,6 +309,7 @@ class VizDoomRewardShaper(RewardShaper):
     point of health takes off `health_loss_penalty`.
     """
 
+    _PARTS = ("noop", "move", "turn", "attack", "ammo_waste", "health_loss")
     # Bullets, whatever is held: the ammunition of the held weapon changes with the weapon, too.
     _AMMO, _HEALTH = ("ammo", "AMMO2"), ("health", "HEALTH")
 
@@ -325,16 +325,17 @@ class VizDoomRewardShaper(RewardShaper):
     ) -> None:
         super().__init__(env)
         self._is_discrete = is_discrete(env.action_space)
-        self._table, names = _buttons(env)
+        self._table, names = _buttons(self)
         self._moves = np.array([name.startswith(("MOVE", "STRAFE")) for name in names])
         self._turns = np.array([name.startswith(("TURN", "LOOK")) for name in names])
         self._attacks = np.array([name.startswith("ATTACK") for name in names])
-        self._pays = (-noop_penalty, move_reward, turn_reward, -attack_penalty)
-        self._ammo_penalty, self._health_penalty = ammo_waste_penalty, health_loss_penalty
+        costs = (-attack_penalty, -ammo_waste_penalty, -health_loss_penalty)
+        self._pays = (-noop_penalty, move_reward, turn_reward, *costs)
 
     def open(self, obs: np.ndarray) -> None:
-        self._ammo = self._tell(self._AMMO, self._ammo_penalty)
-        self._health = self._tell(self._HEALTH, self._health_penalty)
+        *_, per_bullet, per_point = self._pays
+        self._ammo = self._tell(self._AMMO, -per_bullet)
+        self._health = self._tell(self._HEALTH, -per_point)
 
     def _tell(self, keys: tuple[str, ...], penalty: float) -> Reported:
         info = self.env.info
@@ -352,39 +353,30 @@ class VizDoomRewardShaper(RewardShaper):
             (held & kind).any(axis=1) for kind in (self._moves, self._turns, self._attacks)
         )
         idle = ~held.any(axis=1)
-        does = (idle, moves, turns, attacks & ~moves & ~turns)
         ammo, health = self._ammo, self._health
         self.open(step.obs)
         spent = np.maximum(-self._ammo.since(ammo), 0.0) * (step.reward <= 0)
         lost = np.maximum(-self._health.since(health), 0.0)
-        parts = {
-            name: (mask * pay).astype(np.float32)
-            for name, mask, pay in zip(
-                ("noop", "move", "turn", "attack"), does, self._pays, strict=True
-            )
-        }
-        parts["ammo_waste"] = (-self._ammo_penalty * spent).astype(np.float32)
-        parts["health_loss"] = (-self._health_penalty * lost).astype(np.float32)
-        return parts
+        counted = (idle, moves, turns, attacks & ~moves & ~turns, spent, lost)
+        pays = zip(self._PARTS, counted, self._pays, strict=True)
+        return {name: (count * pay).astype(np.float32) for name, count, pay in pays}
 
 
-def _buttons(env: VectorEnv) -> tuple[np.ndarray, list[str]]:
+def _buttons(wrapper: VectorWrapper) -> tuple[np.ndarray, list[str]]:
     """bool[actions, buttons]: what each action holds down; and the names of the buttons."""
-    engine = env
+    engine: VectorEnv = wrapper
     while isinstance(engine, VectorWrapper):
         engine = engine.env
     names, table = getattr(engine, "button_names", None), getattr(engine, "button_table", None)
-    space: Any = env.action_space
     if names is None or table is None:
         names = ["", *(pressed[0] for pressed in _STANDARD[1:8])]
         table = np.array([[name in pressed for name in names] for pressed in _STANDARD])
-    fit = is_discrete(space) and int(space.n) <= len(table)
+    space: Any = wrapper.action_space
+    fits = is_discrete(space) and int(space.n) <= len(table)
     if is_multi_binary(space):
-        fit = len(names) == space.n
-    wrong = (
-        f"does not know which buttons the actions {space} of {env.spec.env_id} press: put it first"
-    )
-    require(fit, "VizDoom_RewardShaper", wrong)
+        fits = len(names) == space.n
+    actions = f"the actions {space} of {wrapper.spec.env_id}"
+    require(fits, wrapper, f"does not know which buttons {actions} press: put it first")
     return np.asarray(table, np.bool_), list(names)
 
 

@@ -264,7 +264,7 @@ class TimeLimit:
 
     def __init__(self, env: Any, max_episode_steps: int) -> None:
         wrong = f"max_episode_steps must be an int >= 1, got {max_episode_steps!r}"
-        require(max_episode_steps >= 1, "TimeLimit", wrong)
+        require(max_episode_steps >= 1, self, wrong)
         self.max_episode_steps = max_episode_steps
 
 
@@ -275,7 +275,7 @@ class FrameSkip:
     def __init__(self, env: Any, skip: int | list[int]) -> None:
         ends = [skip, skip] if isinstance(skip, int) else list(skip)
         wrong = f"skip must be a whole number >= 1 or [low, high] of such, got {skip!r}"
-        require(len(ends) == 2 and 1 <= ends[0] <= ends[1], "FrameSkipWrapper", wrong)
+        require(len(ends) == 2 and 1 <= ends[0] <= ends[1], self, wrong)
         self.range: tuple[int, int] = (ends[0], ends[1])
 
 
