@@ -72,8 +72,8 @@ class Treatment:
 
     def fits(self, other: "Treatment") -> bool:
         """Whether observations under the other treatment are of the same kind."""
-        same = self.wrappers == other.wrappers and self.own_env == other.own_env
-        return same and layout(self.space) == layout(other.space)
+        ours, theirs = ((t.wrappers, t.own_env, layout(t.space)) for t in (self, other))
+        return ours == theirs
 
     def to_json(self) -> dict[str, Any]:
         return {

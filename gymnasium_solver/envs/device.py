@@ -213,17 +213,15 @@ class DeviceEnvs(Copies):
         self.begin()
 
     def _check(self, state: Any) -> None:
-        name, n = type(self.env).__name__, self.n_envs
+        n, reset = self.n_envs, f"{type(self.env).__name__}.reset"
         if not isinstance(state, dict) or not state:
-            raise EnvError(
-                f"{name}.reset returned {type(state).__name__}, expected a dict of tensors."
-            )
+            kind = type(state).__name__
+            raise EnvError(f"{reset} returned {kind}, expected a dict of tensors.")
         for key, part in state.items():
             if not isinstance(part, Tensor) or part.shape[:1] != (n,):
                 shape = [*part.shape] if isinstance(part, Tensor) else type(part).__name__
-                raise EnvError(
-                    f"{name}.reset({n}) returned {key}: {shape}, expected a tensor [{n}, ...]."
-                )
+                wanted = f"a tensor [{n}, ...]"
+                raise EnvError(f"{reset}({n}) returned {key}: {shape}, expected {wanted}.")
 
 
 def saved_part(saved: Mapping[str, Any], name: str, shape: Sequence[int]) -> Tensor:
@@ -239,7 +237,8 @@ def saved_part(saved: Mapping[str, Any], name: str, shape: Sequence[int]) -> Ten
 
 def chosen(rows: Tensor, new: State, old: State) -> State:
     """The new states in these rows, the old ones in the others."""
-    return {
-        name: torch.where(rows.view(-1, *[1] * (part.ndim - 1)), new[name], part)
-        for name, part in old.items()
-    }
+    return {name: where_rows(rows, new[name], part) for name, part in old.items()}
+
+
+def where_rows(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    return torch.where(rows.view(-1, *[1] * (old.ndim - 1)), new, old)

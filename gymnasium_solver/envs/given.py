@@ -80,15 +80,14 @@ def _facts(factory: Factory, kwargs: dict[str, Any]) -> tuple[int | None, float 
     """Time limit and threshold, where the environments have a spec; EnvError for a factory that
     cannot be used."""
     first, second = _made(factory, kwargs), _made(factory, kwargs)
-    is_same = first is second or first.unwrapped is second.unwrapped
-    spec = first.spec
-    for env in (second, *([] if is_same else [first])):
-        env.close()
+    is_same, spec = first.unwrapped is second.unwrapped, first.spec
+    second.close()
     if is_same:
         raise EnvError(
             f"{_name(factory)} returns the same environment every time; it must make a new one at "
             "every call."
         )
+    first.close()
     return (None, None) if spec is None else (spec.max_episode_steps, spec.reward_threshold)
 
 

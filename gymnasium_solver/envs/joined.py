@@ -42,12 +42,9 @@ class JoinedEnv(VectorEnv):
         width = next((mask.shape[1] for mask in masks if mask is not None), None)
         if width is None:
             return None
-        return np.concatenate(
-            [
-                np.ones((env.n_envs, width), bool) if mask is None else mask
-                for env, mask in zip(self.envs, masks, strict=True)
-            ]
-        )
+        legal = [np.ones((env.n_envs, width), bool) for env in self.envs]
+        pairs = zip(masks, legal, strict=True)
+        return np.concatenate([every if mask is None else mask for mask, every in pairs])
 
     @property
     def info(self) -> Info:
@@ -60,12 +57,8 @@ class JoinedEnv(VectorEnv):
     def step(self, actions: Any) -> Step:
         parts = np.split(np.asarray(actions), self.first_rows[1:-1])
         steps = [env.step(part) for env, part in zip(self.envs, parts, strict=True)]
-        columns = {
-            name: joined([getattr(step, name) for step in steps])
-            for name in Step._fields
-            if name != "info"
-        }
-        return Step(**columns, info=_joined_info([step.info for step in steps], self._sizes))
+        *columns, infos = zip(*steps, strict=True)
+        return Step(*map(joined, columns), info=_joined_info(infos, self._sizes))
 
     def goal_functions(self) -> GoalFunctions:
         return self.envs[0].goal_functions()
@@ -145,17 +138,13 @@ class TaskEnv(JoinedEnv):
         limits = [spec.max_episode_steps for spec in specs]
         own = [spec.reward_threshold for spec in specs]
         own += [None] * (len(names) - len(own))
-        facts = tuple(
-            TaskFacts(name, given if given is not None else registered)
-            for name, given, registered in zip(names, thresholds, own, strict=True)
-        )
-        judged = [task.threshold for task in facts]
+        judged = [o if t is None else t for t, o in zip(thresholds, own, strict=True)]
         self.spec = replace(
             specs[0],
             max_episode_steps=None if None in limits else max(x for x in limits if x is not None),
             reward_threshold=None if None in judged else float(np.mean(judged)),  # type: ignore[arg-type]
             notes=tuple(dict.fromkeys(note for spec in specs for note in spec.notes)),
-            tasks=facts,
+            tasks=tuple(map(TaskFacts, names, judged)),
         )
 
     def reset(self, seed: int) -> Any:

@@ -131,12 +131,12 @@ def named(request: EnvRequest) -> Callable[..., Any]:
         except (Exception, SystemExit) as error:
             raise env_bug(f"{env_id}: cannot import {module!r}:", error) from error
     if kind is None:
-        near = did_you_mean(env_id, [f"{PREFIX}{known}" for known in CLASSICS])
-        known = ", ".join(f"{PREFIX}{known}" for known in CLASSICS)
-        what = f"{module} has no {attribute}." if attribute else near or ""
+        known = [f"{PREFIX}{known}" for known in CLASSICS]
+        near = did_you_mean(env_id, known) or ""
+        what = f"{module} has no {attribute}." if attribute else near
         raise EnvError(
-            f"Unknown environment {env_id!r}. {what} There are {known}, and Torch/module:Class "
-            "for a TorchEnv of your own (docs/device_environments.md)."
+            f"Unknown environment {env_id!r}. {what} There are {', '.join(known)}, and "
+            "Torch/module:Class for a TorchEnv of your own (docs/device_environments.md)."
         )
     if not callable(kind):
         raise EnvError(

@@ -172,18 +172,17 @@ class EnvPoolEngine(Engine):
         self._pool_id, kwargs = translate(env_id, request.env_kwargs)
         pool_spec = _make_spec(self._pool_id, **kwargs)
         registered = pool_spec.config.max_episode_steps
-        limit = request.max_episode_steps or (
-            None if registered in (NO_LIMIT, OWN_LIMIT) else registered
-        )
+        own_limit = None if registered in (NO_LIMIT, OWN_LIMIT) else registered
+        limit = request.max_episode_steps or own_limit
         import_path = _registry()[self._pool_id][0]
         entry = registry_entry(env_id)
         threshold = pool_spec.reward_threshold if import_path in _GYMNASIUM_SUITES else None
         if entry is not None:
             threshold = entry.reward_threshold
-        if pool_spec.config.max_num_players > 1:
+        if (n_players := pool_spec.config.max_num_players) > 1:
             raise EnvError(
-                f"{env_id} is a game for {pool_spec.config.max_num_players} players, and here one "
-                "agent is trained alone. Choose an environment for one player."
+                f"{env_id} is a game for {n_players} players, and here one agent is trained alone. "
+                "Choose an environment for one player."
             )
         if len(pool_spec._action_keys) != 3:
             raise EnvError(
@@ -192,13 +191,8 @@ class EnvPoolEngine(Engine):
             )
         with _quiet():
             observation, action = pool_spec.observation_space, pool_spec.action_space
-        self._read = pool_reader(
-            observation,
-            self._pool_id,
-            env_id,
-            list(pool_spec._state_keys),
-            request.env_kwargs.get("observation", "onehot"),
-        )
+        keys, kind = list(pool_spec._state_keys), request.env_kwargs.get("observation", "onehot")
+        self._read = pool_reader(observation, self._pool_id, env_id, keys, kind)
         threshold = None if threshold is None else float(threshold)
         suite, notes = suite_of(import_path), self._read.notes
         spec = EnvSpec(env_id, "envpool", reason, limit, threshold, suite, notes=notes)
@@ -219,7 +213,7 @@ class EnvPoolEngine(Engine):
             self._make_kwargs["render_mode"] = render_mode
             if import_path.startswith("envpool.mujoco"):
                 _load_opengl(env_id)
-        self._locate(list(pool_spec._state_keys))
+        self._locate(keys)
         self._pool: Any = None
         self._cut = np.zeros(n_envs, np.bool_)
         self._n_cut = 0
@@ -230,11 +224,8 @@ class EnvPoolEngine(Engine):
         self._obs_at = next(i for i, key in enumerate(keys) if key.split(":")[0] == "obs")
         self._reward_at, self._done_at = keys.index("reward"), keys.index("done")
         self._trunc_at, self._elapsed_at = keys.index("trunc"), keys.index("elapsed_step")
-        self._info_at = [
-            (key.removeprefix("info:"), i)
-            for i, key in enumerate(keys)
-            if key.startswith("info:") and key not in ("info:env_id", "info:players.env_id")
-        ]
+        info = [(key.removeprefix("info:"), i) for i, key in enumerate(keys) if key[:5] == "info:"]
+        self._info_at = [x for x in info if x[0] not in ("env_id", "players.env_id")]
         if "info:legal_action_mask" in keys:
             self._info_at.append((MASK_KEY, keys.index("info:legal_action_mask")))
 
@@ -341,9 +332,8 @@ class EnvPoolEngine(Engine):
 
     def render(self, env_index: int = 0) -> np.ndarray | None:
         if self._render_mode is None or self._pool is None:
-            raise EnvError(
-                f"{self.spec.env_id}: render() needs render_mode='rgb_array' and a reset first."
-            )
+            needs = "render_mode='rgb_array' and a reset first"
+            raise EnvError(f"{self.spec.env_id}: render() needs {needs}.")
         if self.spec.suite == "toy_text":
             return None  # EnvPool does not render toy-text envs
         frame: np.ndarray = self._pool.render(env_ids=[env_index])[0]
@@ -365,11 +355,8 @@ def pool_reader(
     space: Space, pool_id: str, env_id: str, state_keys: list[str], kind: str
 ) -> Reader:
     """How to read the list that a pool returns; `kind` is MiniGrid's env_kwargs key."""
-    at = {
-        key.partition(":")[2].replace(":", "."): i
-        for i, key in enumerate(state_keys)
-        if key.split(":")[0] == "obs"
-    }
+    places = ((key.split(":"), i) for i, key in enumerate(state_keys))
+    at = {".".join(names): i for (kind_of, *names), i in places if kind_of == "obs"}
     if pool_id.startswith(MINIGRID):
         return _minigrid(space, env_id, at, kind)
     if not is_dict(space):
@@ -421,11 +408,9 @@ def _import_envpool() -> Any:
     return envpool
 
 
-def _registry() -> dict[str, tuple[str, str, dict[str, Any]]]:
+def _registry() -> Any:
     """EnvPool's ids -> (import path, spec class, kwargs)."""
-    specs: dict[str, tuple[str, str, dict[str, Any]]]
-    specs = _import_envpool().registration.registry.specs
-    return specs
+    return _import_envpool().registration.registry.specs
 
 
 def _make_spec(pool_id: str, **kwargs: Any) -> Any:

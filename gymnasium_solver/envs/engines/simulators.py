@@ -24,9 +24,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.envs.device import Copies, DeviceStep, State, TensorEngine
+from gymnasium_solver.envs.device import Copies, DeviceStep, State, TensorEngine, where_rows
 from gymnasium_solver.envs.env_bugs import env_bug
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
+from gymnasium_solver.envs.suites.own import refuse_unknown
 from gymnasium_solver.envs.vector import Info, RawStep
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs, flatten_space
@@ -43,7 +44,9 @@ class Simulator(TensorEngine):
 
     def __init__(self, request: EnvRequest, make: Callable[..., Any]):
         env_id = request.env_id
-        self._device = _device()
+        self._device = torch.device("cpu")
+        if torch.cuda.is_available():
+            self._device = torch.device("cuda", torch.cuda.current_device())
         self._env = _made(request, make, self._device)
         for name in ATTRIBUTES:
             if _attribute(self._env, name) is None:
@@ -136,12 +139,12 @@ class SimulatedCopies(Copies):
 
     def _check(self, *columns: Any) -> None:
         for name, column in zip(("reward", "terminated", "truncated"), columns, strict=True):
-            if not isinstance(column, Tensor) or column.shape != (self.n_envs,):
-                is_tensor = isinstance(column, Tensor)
+            is_tensor = isinstance(column, Tensor)
+            if not is_tensor or column.shape != (self.n_envs,):
                 got = f"a tensor {[*column.shape]}" if is_tensor else type(column).__name__
+                wanted = f"a tensor [{self.n_envs}]"
                 raise EnvError(
-                    f"{self.env_id}: step() returned as {name} {got}, expected a tensor "
-                    f"[{self.n_envs}]."
+                    f"{self.env_id}: step() returned as {name} {got}, expected {wanted}."
                 )
         self._is_checked = True
 
@@ -154,31 +157,22 @@ class SimulatedCopies(Copies):
 
 def kept(obs: Any) -> Any:
     """Observations that the simulator does not overwrite, float32 unless they are images."""
-    return map_tree(lambda part: part.float() if part.is_floating_point() else part, _cloned(obs))
-
-
-def _cloned(obs: Any) -> Any:
-    return map_tree(lambda part: part.clone(), obs)
+    return map_tree(
+        lambda part: part.to(torch.float32 if part.is_floating_point() else part.dtype, copy=True),
+        obs,
+    )
 
 
 def where(rows: Tensor, new: Any, old: Any) -> Any:
     """Of two trees of tensors the new one in these rows, the old one in the others."""
     parts = iter(leaves_of(new))
-    return map_tree(
-        lambda part: torch.where(rows.view(-1, *[1] * (part.ndim - 1)), next(parts), part), old
-    )
+    return map_tree(lambda part: where_rows(rows, next(parts), part), old)
 
 
 def _chosen(obs: Any) -> Any:
     """The policy's observations, of Isaac Lab's groups or their space."""
     inner = getattr(obs, "spaces", obs)
     return inner[POLICY] if isinstance(inner, Mapping) and POLICY in inner else obs
-
-
-def _device() -> torch.device:
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
 
 
 def _made(request: EnvRequest, make: Callable[..., Any], device: torch.device) -> Any:
@@ -206,13 +200,7 @@ def check_kwargs(request: EnvRequest, make: Callable[..., Any], own: Container[s
     parameters = inspect.signature(make).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
         return
-    takes = [name for name in parameters if name not in own]
-    for key in request.env_kwargs:
-        if key not in takes:
-            expected = ", ".join(takes) or "none"
-            raise EnvError(
-                f"{request.env_id}: unknown env_kwargs key {key!r}. It takes: {expected}."
-            )
+    refuse_unknown(request, [name for name in parameters if name not in own])
 
 
 def _attribute(env: Any, name: str) -> Any:

@@ -83,8 +83,7 @@ def _combined(
     left = list(buttons)
     while left:
         name = left.pop(0)
-        other = next((b for pair in opposite for b in pair if name in pair and b != name), None)
-        pair = [name, other] if other in left and other is not None else [name]
+        pair = [name, *(b for pair in opposite if name in pair for b in pair if b in left)]
         left = [b for b in left if b not in pair]
         groups.append([[], *([b] for b in pair)])
     n_actions = int(np.prod([len(group) for group in groups]))

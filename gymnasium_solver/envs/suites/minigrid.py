@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.observations import Obs
+from gymnasium_solver.spaces.observations import Obs, space_of
 
 PREFIXES = ("MiniGrid-", "BabyAI-")
 """The ids of EnvPool and of the package begin with one of these."""
@@ -63,10 +63,9 @@ def minigrid_view(
         return view, lambda native: np.minimum(native["image"], most)
     if kind == "dict":
         parts = {"direction": gymnasium.spaces.Discrete(4), "image": view, "mission": MISSION_SPACE}
-        return gymnasium.spaces.Dict(list(parts.items())), lambda native: {
-            "direction": native["direction"],
-            "image": np.minimum(native["image"], most),
-            "mission": native["mission"],
+        return space_of(parts), lambda native: {
+            name: np.minimum(native[name], most) if name == "image" else native[name]
+            for name in parts
         }
     onehot = OneHot(shape[0] * shape[1])
     return gymnasium.spaces.Box(0.0, 1.0, (onehot.width,), np.float32), onehot

@@ -57,9 +57,8 @@ class OwnEnv(Engine):
     ) -> None:
         """`limit`: of an episode's steps, unless another was asked for."""
         suite = request.env_id.replace("/", "-").split("-")[0].lower()
-        limit = request.max_episode_steps or limit
-        why = "built in, vectorised in NumPy"
-        spec = EnvSpec(request.env_id, "own", why, limit, threshold, suite)
+        facts = request.max_episode_steps or limit, threshold, suite
+        spec = EnvSpec(request.env_id, "own", "built in, vectorised in NumPy", *facts)
         super().__init__(request.n_envs, observation, action, spec)
         self._rng = np.random.default_rng(0)
 
@@ -99,9 +98,7 @@ class OwnEnv(Engine):
         if self.spec.max_episode_steps is not None:
             truncated = truncated | (self._length + 1 >= self.spec.max_episode_steps)
         if n_reset:
-            reward[is_reset] = 0.0
-            terminated[is_reset] = False
-            truncated[is_reset] = False
+            reward[is_reset], terminated[is_reset], truncated[is_reset] = 0.0, False, False
             self._begin(is_reset)
         return self._observe(), reward, terminated, truncated, self._info()
 
@@ -192,10 +189,8 @@ def make_bandit(request: EnvRequest) -> VectorEnv:
         stds = np.repeat(stds, n_arms)
     for name, values in (("means", means), ("stds", stds)):
         if values.shape != (n_arms,) or not np.isfinite(values).all():
-            raise EnvError(
-                f"{env_id}: {name} must be {n_arms} finite numbers, one for each arm, "
-                f"got {values.tolist()}."
-            )
+            wanted = f"{n_arms} finite numbers, one for each arm"
+            raise EnvError(f"{env_id}: {name} must be {wanted}, got {values.tolist()}.")
     if (stds < 0).any():
         raise EnvError(f"{env_id}: stds must not be negative, got {stds.tolist()}.")
     return Bandit(request, means, stds, whole_option(request, "episode_length", 10))

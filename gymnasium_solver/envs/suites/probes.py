@@ -82,9 +82,9 @@ class Probe(OwnEnv):
 
     def _advance(self, actions: Array) -> Outcome:
         ended = self._length + 1 >= self.length
-        neither = np.zeros(self.n_envs, np.bool_)
-        flags = (ended, neither) if self.ends == "terminated" else (neither, ended)
-        return self._reward(actions).astype(np.float32), *flags
+        terminates = self.ends == "terminated"
+        reward = self._reward(actions).astype(np.float32)
+        return reward, ended & terminates, ended & (not terminates)
 
     def _observe(self) -> Obs:
         return self._obs[:, None].copy()
@@ -179,8 +179,7 @@ class TruncatedReward(Probe):
 
 
 class Memory(Probe):
-    """Does the policy remember? The first observation decides which action pays at the last step;
-    the observations in between are all 0, so a policy without memory gets 0 on average."""
+    """Does the policy remember? Without memory it gets 0 on average."""
 
     draws_obs = True
     length = 4
@@ -196,9 +195,7 @@ class Memory(Probe):
 
 
 class MemoryParts(Memory):
-    """Do memory, a Dict observation and masks work together? As Memory; action 2, the only legal
-    one before the last step, is forbidden there. Stepping with a forbidden action is an
-    EnvError."""
+    """Do memory, a Dict observation and masks work together? A forbidden action is an EnvError."""
 
     observation = Dict({"cue": ONE, "noise": TWO})
     action = Discrete(3)
@@ -222,8 +219,7 @@ class MemoryParts(Memory):
 
 
 class Corridor(Probe):
-    """Does the agent explore? The reward is at the end of a corridor of 30 cells; an episode has 60
-    steps, in which a random walk hardly ever gets there."""
+    """Does the agent explore? In 60 steps a random walk hardly ever gets 30 cells far."""
 
     length = 60
     ends = "truncated"
@@ -360,9 +356,8 @@ class Image(OwnEnv):
         self._has_channels_first = shape[0] <= shape[2]
         height, width = shape[1:] if self._has_channels_first else shape[:2]
         if width < 2:
-            raise EnvError(
-                f"{request.env_id}: shape {list(shape)} has a width of {width}, less than 2."
-            )
+            wrong = f"shape {list(shape)} has a width of {width}, less than 2"
+            raise EnvError(f"{request.env_id}: {wrong}.")
         self._size = height, width
 
     def _new(self) -> dict[str, Array]:
@@ -421,13 +416,10 @@ class Counting(OwnEnv):
         return np.stack([self._episode, self._steps], axis=1).astype(np.float32)
 
 
-_CLASSES = (
-    *(ConstantReward, TwoStepDiscount, TruncatedReward, Memory, Corridor, MemoryParts, DictObs),
-    Masked,
-)
+_CLASSES = (ConstantReward, TwoStepDiscount, TruncatedReward, Memory, Corridor, MemoryParts)
 _WITH_OPTIONS = (BitFlip, Image, Counting)
 _MAKERS: dict[str, Callable[[EnvRequest], VectorEnv]] = {
-    **{probe.__name__: probe for probe in (*_CLASSES, *_WITH_OPTIONS)},
+    **{probe.__name__: probe for probe in (*_CLASSES, DictObs, Masked, *_WITH_OPTIONS)},
     "TwoStepDiscountContinuous": partial(TwoStepDiscount, action=ONE),
     "TruncatedRewardContinuous": partial(TruncatedReward, action=ONE),
     **{name: partial(ByRule, rule=rule) for name, rule in RULES.items()},

@@ -109,16 +109,14 @@ class RetroEngine(Engine):
         options = ScreenOptions.read(env_id, env_kwargs)
         game = find_game(env_id)
         actions = env_kwargs.get("actions", "single")
-        data, choice = import_retro(env_id).data, {}
-        for key, listing in (("state", data.list_states), ("scenario", data.list_scenarios)):
-            if key not in env_kwargs:
-                continue
-            choice[key], known = env_kwargs[key], listing(game, data.Integrations.ALL)
-            if choice[key] not in known:
-                raise EnvError(
-                    f"{env_id}: it has no {key} {choice[key]!r}. There are: "
-                    f"{', '.join(known) or 'none'}."
-                )
+        data = import_retro(env_id).data
+        listings = {"state": data.list_states, "scenario": data.list_scenarios}
+        choice = {key: env_kwargs[key] for key in listings if key in env_kwargs}
+        for key, chosen in choice.items():
+            known = listings[key](game, data.Integrations.ALL)
+            if chosen not in known:
+                there_are = f"There are: {', '.join(known) or 'none'}."
+                raise EnvError(f"{env_id}: it has no {key} {chosen!r}. {there_are}")
         maker = partial(RetroGame, env_id, game, options, actions, choice, limit)
         with deaf_to_ctrl_c():
             self._vec: Any = AsyncVectorEnv(
@@ -141,13 +139,8 @@ class RetroEngine(Engine):
 
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         frames, reward, terminated, truncated, info = self._vec.step(actions)
-        return (
-            self._stack.push(frames, is_reset),
-            np.array(reward, np.float32),
-            np.array(terminated, np.bool_),
-            np.array(truncated, np.bool_),
-            info,
-        )
+        ends = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
+        return self._stack.push(frames, is_reset), np.array(reward, np.float32), *ends, info
 
     def render(self, env_index: int = 0) -> np.ndarray | None:
         if self._render_mode is None:
@@ -190,10 +183,10 @@ class RetroGame(gymnasium.Env[np.ndarray, Any]):
         self._presses = chosen.presses([names.index(n) for n in usable], len(names))
         self.buttons_and_table = (usable, chosen.table)
         self.action_space = chosen.space
-        height, width, _ = self._game.observation_space.shape
-        self._shrink = AreaResize((height, width), options.resize_obs or (height, width))
+        *drawn, _ = self._game.observation_space.shape
+        size = options.resize_obs or tuple(drawn)
+        self._shrink = AreaResize(tuple(drawn), size)
         channels = 1 if options.grayscale_obs else 3
-        size = options.resize_obs or (height, width)
         self.observation_space = gymnasium.spaces.Box(0, 255, (channels, *size), np.uint8)
 
     def reset(

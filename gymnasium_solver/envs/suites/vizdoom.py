@@ -75,7 +75,7 @@ class VizDoomEngine(Engine):
         env_id, n_envs, env_kwargs = request.env_id, request.n_envs, request.env_kwargs
         self._vizdoom = imported("vizdoom", env_id, HINT)
         self._config_path, settings = _scenario(env_id, env_kwargs, self._vizdoom.scenarios_path)
-        given = env_kwargs.get("settings", {})
+        given, kind = env_kwargs.get("settings", {}), env_kwargs.get("actions", "single")
         if not isinstance(given, Mapping):
             raise EnvError(f"{env_id}: settings must be a block of .cfg lines, got {given!r}.")
         self._settings = settings | {str(key): item for key, item in given.items()}
@@ -86,14 +86,12 @@ class VizDoomEngine(Engine):
         names = [button.name for button in self._buttons]
         # A delta button takes a number of degrees or units, not yes or no.
         usable = [name for name in names if not name.endswith("_DELTA")]
-        actions = ActionSet.read(env_id, env_kwargs.get("actions", "single"), usable, _OPPOSITE)
-        columns = [names.index(name) for name in usable]
-        self._presses = actions.presses(columns, len(names))
+        actions = ActionSet.read(env_id, kind, usable, _OPPOSITE)
+        self._presses = actions.presses([names.index(name) for name in usable], len(names))
         self.button_names, self.button_table = usable, actions.table  # for reward shapers
         skip = self._options.frame_skip
-        own_limit = -(-game.get_episode_timeout() // skip) or None
-        limit = request.max_episode_steps or own_limit
-        protocol = self._options.fields | {"actions": env_kwargs.get("actions", "single")}
+        limit = request.max_episode_steps or -(-game.get_episode_timeout() // skip) or None
+        protocol = self._options.fields | {"actions": kind}
         why = "the vizdoom package, one process a game"
         spec = EnvSpec(env_id, "vizdoom", why, limit, suite="vizdoom", protocol=protocol)
         available = [v.name for v in game.get_available_game_variables()]
@@ -126,19 +124,18 @@ class VizDoomEngine(Engine):
         if pixels_only:
             return []
         known = self._vizdoom.GameVariable.__members__
-        if listed is not None and not isinstance(listed, list | tuple):
+        if not isinstance(listed, list | tuple | None):
             raise EnvError(f"{env_id}: variables must be a list of names, got {listed!r}.")
         for name in listed or ():
             if name not in known:
                 hint = did_you_mean(str(name), known) or "VizDoom's GameVariable lists them."
                 raise EnvError(f"{env_id}: there is no game variable {name!r}. {hint}")
-        seen = list(listed or available)
-        if not seen:
+        if not (listed or available):
             raise EnvError(
                 f"{env_id}: its scenario makes no game variables available. List some: "
                 "env_kwargs.variables: [HEALTH, AMMO2]."
             )
-        return seen
+        return list(listed or available)
 
     def _new_game(self, env_id: str) -> Any:
         vizdoom = self._vizdoom
@@ -282,18 +279,16 @@ def _scenario(
     if named is None:
         raise EnvError(f"Unknown environment {env_id!r}. VizDoom ids are VizDoom-<Scenario>-v0.")
     own = os.environ.get("VIZDOOM_SCENARIOS_DIR")
-    given = env_kwargs.get("config_path")
-    if given is not None:
-        for path in (Path(str(given)), *([Path(own) / str(given)] if own else [])):
-            if path.is_file():
-                return path.resolve(), {}
-        raise EnvError(f"{env_id}: there is no file {given} (config_path).")
-    name = named[1]
+    given, name = env_kwargs.get("config_path"), named[1]
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
-    if own:
-        for stem in (snake, name):
-            if (Path(own) / f"{stem}.cfg").is_file():
-                return (Path(own) / f"{stem}.cfg").resolve(), {}
+    files = [f"{snake}.cfg", f"{name}.cfg"] if given is None else [str(given)]
+    places = [Path(file) for file in files if given is not None]
+    places += [Path(own) / file for file in files if own]
+    for path in places:
+        if path.is_file():
+            return path.resolve(), {}
+    if given is not None:
+        raise EnvError(f"{env_id}: there is no file {given} (config_path).")
     if name == "E1M1":
         return Path(shipped) / _E1M1_FILE, dict(_E1M1_SETTINGS)
     if name in SCENARIOS:

@@ -39,18 +39,15 @@ _BLOCK_BYTES, _OTHER_BITS = 36, 24
 class Pong(NamedTuple):
     player_y: np.ndarray
     enemy_y: np.ndarray
-    ball: np.ndarray
-    """float32[N, 2]: x and y."""
-    has_ball: np.ndarray
-    """bool[N]: between a point and the serve there is none."""
+    ball: np.ndarray  # float32[N, 2]: x and y
+    has_ball: np.ndarray  # bool[N]: between a point and the serve there is none
 
 
 class Breakout(NamedTuple):
     paddle_x: np.ndarray
     ball: np.ndarray
     has_ball: np.ndarray
-    blocks: np.ndarray
-    """float32[N]: blocks left, of 108."""
+    blocks: np.ndarray  # float32[N]: blocks left, of 108
 
 
 def _centres(ram: np.ndarray, places: Mapping[int, float]) -> np.ndarray:
@@ -126,10 +123,13 @@ class _Features(ObservationWrapper):
     def _bound(self, n: int, clip: bool, n_flags: int = 0) -> None:
         """n features in -1 .. 1 (without a clip they may leave it), then flags of 0 or 1."""
         edge = 1.0 if clip else np.inf
-        low = np.array([-edge] * n + [0.0] * n_flags, np.float32)
-        high = np.array([edge] * n + [1.0] * n_flags, np.float32)
-        self.observation_space = gymnasium.spaces.Box(low, high, dtype=np.float32)
+        ends = [-edge] * n + [0.0] * n_flags, [edge] * n + [1.0] * n_flags
+        self.observation_space = gymnasium.spaces.Box(*np.array(ends, np.float32))
         self._clip = clip
+
+    def _stacked(self, columns: list[np.ndarray]) -> np.ndarray:
+        features = np.stack(columns, axis=1).astype(np.float32)
+        return np.clip(features, -1.0, 1.0) if self._clip else features
 
 
 class PongFeatures(_Features):
@@ -179,20 +179,16 @@ class PongFeatures(_Features):
     def _features(self, ram: np.ndarray, opened: np.ndarray) -> np.ndarray:
         pong = read_pong(ram)
         low, high, margin = self._field
-        ball = [
-            _placed(pong.ball[:, 0], 0.0, SCREEN_WIDTH, BALL_SIZE[0], margin),
-            _placed(pong.ball[:, 1], low, high, BALL_SIZE[1], margin),
-        ]
-        self._ball.update(np.stack(ball, axis=1), pong.has_ball, opened)
+        x = _placed(pong.ball[:, 0], 0.0, SCREEN_WIDTH, BALL_SIZE[0], margin)
+        ball_y = _placed(pong.ball[:, 1], low, high, BALL_SIZE[1], margin)
+        self._ball.update(np.stack([x, ball_y], axis=1), pong.has_ball, opened)
         heights = np.stack([pong.player_y, pong.enemy_y], axis=1)
         self._paddles.update(heights, np.ones(self.n_envs, np.bool_), opened)
         speed = np.tanh(self._paddles.speed / 24.0)
         y = _placed(heights, low, high, PADDLE_SIZE, margin)
         visible = np.where(pong.has_ball, 1.0, -1.0)
         columns = [y[:, 0], speed[:, 0], y[:, 1], speed[:, 1], *self._ball.place.T]
-        features = np.stack([*columns, *self._ball.speed.T, visible], axis=1).astype(np.float32)
-        if self._clip:
-            features = np.clip(features, -1.0, 1.0)
+        features = self._stacked([*columns, *self._ball.speed.T, visible])
         taken = (self._actions[:, None] == self._ids).astype(np.float32)
         is_known = taken.any(axis=1, keepdims=True)
         self._last_action = np.where(is_known, taken, self._last_action)
@@ -233,9 +229,7 @@ class BreakoutFeatures(_Features):
         visible = np.where(game.has_ball, 1.0, -1.0)
         speed = np.tanh(self._paddle.speed[:, 0] / 6.0)
         left = 2 * game.blocks / N_BLOCKS - 1
-        columns = [paddle_x, speed, x, y, dx, dy, visible, *relative, left]
-        features = np.stack(columns, axis=1).astype(np.float32)
-        return np.clip(features, -1.0, 1.0) if self._clip else features
+        return self._stacked([paddle_x, speed, x, y, dx, dy, visible, *relative, left])
 
 
 class PongRewardShaper(RewardShaper):
@@ -276,17 +270,20 @@ class PongRewardShaper(RewardShaper):
         goes = self._ball.speed[:, 0]
         turned = pong.has_ball & (came * goes < 0)
         x, y = pong.ball.T
-        at_player = np.abs(x - PONG_PLAYER_X) <= self._NEAR_X
-        at_enemy = np.abs(x - PONG_ENEMY_X) <= self._NEAR_X
-        player = turned & (goes < 0) & at_player & (np.abs(y - pong.player_y) <= self._NEAR_Y)
-        enemy = turned & (goes > 0) & at_enemy & (np.abs(y - pong.enemy_y) <= self._NEAR_Y)
+
+        def met(at_x: float, at_y: np.ndarray) -> np.ndarray:
+            return turned & (np.abs(x - at_x) <= self._NEAR_X) & (np.abs(y - at_y) <= self._NEAR_Y)
+
+        player = met(PONG_PLAYER_X, pong.player_y) & (goes < 0)
+        enemy = met(PONG_ENEMY_X, pong.enemy_y) & (goes > 0)
         closeness = np.maximum(0.0, 1.0 - np.abs(y - pong.player_y) / 100.0)
         is_ours = pong.has_ball & (x > SCREEN_WIDTH / 2)
-        return {
-            "paddle_hit": ((player + 0.5 * enemy) * self._hit).astype(np.float32),
-            "proximity": (is_ours * closeness * self._near).astype(np.float32),
-            "direction_change": (turned * self._turn).astype(np.float32),
+        parts = {
+            "paddle_hit": (player + 0.5 * enemy) * self._hit,
+            "proximity": is_ours * closeness * self._near,
+            "direction_change": turned * self._turn,
         }
+        return {name: part.astype(np.float32) for name, part in parts.items()}
 
 
 class ALEActionMasking(ValidActions):

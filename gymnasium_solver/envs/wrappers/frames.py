@@ -239,12 +239,10 @@ class PartStack:
     """The last observations of one part, for all envs."""
 
     def __init__(self, space: Any, n_envs: int, n: int) -> None:
-        self._layout = frame_layout(space)
-        shape = tuple(space.shape or ())
-        if self._layout is not None:
-            layout = self._layout
-            shape = (layout.channels, layout.height, layout.width)
-        self._shape = shape or (1,)
+        self._layout = layout = frame_layout(space)
+        self._shape = tuple(space.shape or (1,))
+        if layout is not None:
+            self._shape = (layout.channels, layout.height, layout.width)
         self._stack = FrameStack(n_envs, n)
         self.space = self._stacked_space(space, n)
 

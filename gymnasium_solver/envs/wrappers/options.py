@@ -19,6 +19,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -82,15 +83,11 @@ def option_problems(
 def _wrong_value(annotation: Any, value: Any) -> str | None:
     """What is wrong with the value of an option. A YAML list may stand for a tuple, and from Python
     a tuple for a list."""
-    candidates = [value]
-    if isinstance(value, list | tuple):
-        candidates.append(tuple(value) if isinstance(value, list) else list(value))
-    for candidate in candidates:
-        try:
+    is_row = isinstance(value, list | tuple)
+    for candidate in (value, tuple(value), list(value)) if is_row else (value,):
+        with suppress(ValidationError):
             _adapter(annotation).validate_python(candidate)
             return None
-        except ValidationError:
-            continue
     return f"must be {words_for(annotation)}, got {value!r}."
 
 
@@ -135,10 +132,8 @@ def object_at(path: str, what: str) -> Any:
     except TrustError:
         raise
     except Exception as error:
-        text = " ".join(str(error).split())
-        raise EnvError(
-            f"{what}: cannot import {module_name!r}: {type(error).__name__}: {text}"
-        ) from error
+        raised = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise EnvError(f"{what}: cannot import {module_name!r}: {raised}") from error
     try:
         return getattr(module, name)
     except AttributeError as error:

@@ -225,11 +225,11 @@ class MountainCarRewardShaper(PotentialShaper):
         self._scales = np.array(scales, np.float32)
 
     def potentials(self, obs: np.ndarray) -> np.ndarray:
-        x, v = obs[:, 0], obs[:, 1]
+        x, v = obs.T
         position = (x - _CAR_GOAL) / (_CAR_GOAL - _CAR_LOW)
-        velocity = v / (2 * _CAR_SPEED)
         height = (np.sin(3 * x) - np.sin(3 * _CAR_GOAL)) / 2
-        return np.stack([position, velocity, height], axis=1).astype(np.float32) * self._scales
+        columns = [position, v / (2 * _CAR_SPEED), height]
+        return np.stack(columns, axis=1).astype(np.float32) * self._scales
 
 
 class MountainCarStateCountBonus(RewardShaper):
@@ -326,9 +326,8 @@ class VizDoomRewardShaper(RewardShaper):
         super().__init__(env)
         self._is_discrete = is_discrete(env.action_space)
         self._table, names = _buttons(self)
-        self._moves = np.array([name.startswith(("MOVE", "STRAFE")) for name in names])
-        self._turns = np.array([name.startswith(("TURN", "LOOK")) for name in names])
-        self._attacks = np.array([name.startswith("ATTACK") for name in names])
+        kinds = (("MOVE", "STRAFE"), ("TURN", "LOOK"), ("ATTACK",))
+        self._kinds = [np.array([name.startswith(kind) for name in names]) for kind in kinds]
         costs = (-attack_penalty, -ammo_waste_penalty, -health_loss_penalty)
         self._pays = (-noop_penalty, move_reward, turn_reward, *costs)
 
@@ -349,9 +348,7 @@ class VizDoomRewardShaper(RewardShaper):
 
     def parts(self, actions: np.ndarray, step: Step) -> Parts:
         held = self._table[actions] if self._is_discrete else actions.astype(np.bool_)
-        moves, turns, attacks = (
-            (held & kind).any(axis=1) for kind in (self._moves, self._turns, self._attacks)
-        )
+        moves, turns, attacks = ((held & kind).any(axis=1) for kind in self._kinds)
         idle = ~held.any(axis=1)
         ammo, health = self._ammo, self._health
         self.open(step.obs)
@@ -410,7 +407,7 @@ class MarioRewardShaper(RewardShaper):
         self._longest_jump = abs(x_reset_threshold)
 
     def open(self, obs: np.ndarray) -> None:
-        self._x, self._score, self._lives = self._read()
+        self._last = self._read()
         self._has_died = np.zeros(self.n_envs, np.bool_)
 
     def _read(self) -> tuple[Reported, Reported, Reported]:
@@ -422,19 +419,17 @@ class MarioRewardShaper(RewardShaper):
         return x, Reported(info, "score", n), Reported(info, "lives", n)
 
     def parts(self, actions: np.ndarray, step: Step) -> Parts:
-        x, score, lives = self._read()
-        if not lives.known.any() and not step.is_reset.all():
+        before, self._last = self._last, self._read()
+        if not self._last[2].known.any() and not step.is_reset.all():
             raise EnvError(
                 f"{self.spec.env_id}: RetroSuperMarioBros_RewardShaper needs info['lives'] and "
                 "info['x'] (or xscrollHi and xscrollLo), which this engine does not provide."
             )
-        moved = x.since(self._x)
+        moved, gained, lost = (now.since(old) for now, old in zip(self._last, before, strict=True))
         moved[np.abs(moved) > self._longest_jump] = 0.0
-        gained = score.since(self._score)
-        died = lives.since(self._lives) < 0
+        died = lost < 0
         self._has_died = (self._has_died | died) & ~step.is_reset
         completed = step.terminated & ~self._has_died
-        self._x, self._score, self._lives = x, score, lives
         parts = {
             "progress": self._per_pixel * moved,
             "step": np.full(self.n_envs, self._step),

@@ -193,13 +193,12 @@ def wrapper_class(name: Any) -> Any:
 def _unknown(name: Any) -> EnvError:
     """The error for a name that is neither registered nor an import path."""
     by_path = {wrapper: f"gymnasium.wrappers.{wrapper}" for wrapper in gymnasium.wrappers.__all__}
+    known = wrappers.wrapper_names()
+    near = nearest(str(name), [*known, *by_path], n=3)
+    hint = ask([n if n in known else by_path[n] for n in near])
+    hint = hint or f"Known: {', '.join(known)}; others by import path: module.ClassName."
     if name in by_path:
         hint = f"Gymnasium's is named by its import path: {by_path[name]}."
-    else:
-        known = wrappers.wrapper_names()
-        near = nearest(str(name), [*known, *by_path], n=3)
-        hint = ask([by_path.get(n, n) if n not in known else n for n in near])
-        hint = hint or f"Known: {', '.join(known)}; others by import path: module.ClassName."
     return EnvError(f"Unknown env wrapper {name!r}. {hint}")
 
 
@@ -222,34 +221,26 @@ def _canonical(spec: Spec) -> tuple[Any, dict[str, Any]]:
 @dataclass(frozen=True)
 class WrapperEntry:
     id: str
-    about: str
-    """The first paragraph of its documentation, on one line."""
-    options: tuple[inspect.Parameter, ...]
-    """What they take in words: `words_for(option.annotation)`."""
-    aliases: tuple[str, ...]
-    """Other ids that mean the same."""
-    is_shipped: bool
-    """False where a plugin registered it."""
+    about: str  # the first paragraph of its documentation, on one line
+    options: tuple[inspect.Parameter, ...]  # in words: `words_for(option.annotation)`
+    aliases: tuple[str, ...]  # other ids that mean the same
+    is_shipped: bool  # false where a plugin registered it
 
 
 def wrapper_catalog() -> list[WrapperEntry]:
     """Every wrapper once: ours in the order of their kinds, then the valid ones of plugins
     (others are reported when a config uses them)."""
     registered = sorted(wrappers.registered.items())
-    names = [
-        *wrappers.SHIPPED,
-        *wrappers.LOWERED,
-        *(name for name, found in registered if is_batch_wrapper(found)),
-    ]
-    entries = []
-    for name in names:
-        wrapper = wrapper_class(name)
-        about = " ".join((inspect.getdoc(wrapper) or "").split("\n\n")[0].split())
-        aliases = tuple(alias for alias, (target, _) in wrappers.ALIASES.items() if target == name)
-        options = tuple(options_of(wrapper).values())
-        is_shipped = name not in wrappers.registered
-        entries.append(WrapperEntry(name, about, options, aliases, is_shipped))
-    return entries
+    own = [name for name, found in registered if is_batch_wrapper(found)]
+    return [_entry(name) for name in (*wrappers.SHIPPED, *wrappers.LOWERED, *own)]
+
+
+def _entry(name: str) -> WrapperEntry:
+    wrapper = wrapper_class(name)
+    about = " ".join((inspect.getdoc(wrapper) or "").split("\n\n")[0].split())
+    aliases = tuple(alias for alias, (target, _) in wrappers.ALIASES.items() if target == name)
+    options = tuple(options_of(wrapper).values())
+    return WrapperEntry(name, about, options, aliases, name not in wrappers.registered)
 
 
 # -- wrappers that an engine carries out ----------------------------------------------------------
@@ -300,9 +291,9 @@ class FrameSkipEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        total = 0.0
-        is_fixed = self._low == self._high
-        n_frames = self._low if is_fixed else int(self._rng.integers(self._low, self._high + 1))
+        total, n_frames = 0.0, self._low
+        if self._low != self._high:
+            n_frames = int(self._rng.integers(self._low, self._high + 1))
         for _ in range(n_frames):
             obs, reward, terminated, truncated, info = self.env.step(action)
             total += float(reward)
