@@ -58,7 +58,7 @@ class JoinedEnv(VectorEnv):
         parts = np.split(np.asarray(actions), self.first_rows[1:-1])
         steps = [env.step(part) for env, part in zip(self.envs, parts, strict=True)]
         *columns, infos = zip(*steps, strict=True)
-        return Step(*map(joined, columns), info=_joined_info(infos, self._sizes))
+        return Step(*[*map(joined, columns), _joined_info(infos, self._sizes)])
 
     def goal_functions(self) -> GoalFunctions:
         return self.envs[0].goal_functions()

@@ -393,6 +393,17 @@ class GumbelActions(ActionKind):
 
 _BOX = ("gaussian", "gaussian_state", "squashed", "beta", "multivariate", "lognormal", "gumbel")
 _DISCRETE = ("categorical", "gumbel", "argmax")
+_OF_STATE = {
+    "gaussian_state": StateGaussianActions,
+    "squashed": SquashedActions,
+    "lognormal": LogNormalActions,
+    "gumbel": GumbelBoxActions,
+}
+_OTHERS: dict[str, Callable[[Any], ActionKind]] = {
+    "beta": BetaActions,
+    "multivariate": MultivariateActions,
+    "argmax": ArgmaxActions,
+}
 
 
 def chosen_kind(
@@ -426,30 +437,18 @@ def chosen_kind(
         known = _BOX if isinstance(plain, BoxActions) else _DISCRETE
         fits = ", ".join(known) if isinstance(plain, BoxActions | DiscreteActions) else "auto"
         raise ConfigError(f"action_dist: {dist} does not fit {space}; use {fits}")
-    if (
-        dist in ("squashed", "beta", "lognormal")
-        and isinstance(plain, BoxActions)
-        and not plain.is_bounded
-    ):
+    needs_bounds = dist in ("squashed", "beta", "lognormal")
+    if needs_bounds and isinstance(plain, BoxActions) and not plain.is_bounded:
         raise ConfigError(f"action_dist: {dist} needs finite bounds, but actions are {space}")
-    box: Any = space
+    own: Any = space
     if sde:
         kind = SquashedActions if dist == "squashed" else StateGaussianActions
-        return kind(box, limits=(-math.inf, math.inf))
-    made: dict[str, Callable[[], ActionKind]] = {
-        "gaussian_state": lambda: StateGaussianActions(box, log_std_init),
-        "squashed": lambda: SquashedActions(box, log_std_init),
-        "beta": lambda: BetaActions(box),
-        "multivariate": lambda: MultivariateActions(box),
-        "lognormal": lambda: LogNormalActions(box, log_std_init),
-        "argmax": lambda: ArgmaxActions(box),
-        "gumbel": lambda: (
-            GumbelBoxActions(box, log_std_init)
-            if isinstance(plain, BoxActions)
-            else GumbelActions(box, temperature)
-        ),
-    }
-    return made[dist]() if dist in made else plain
+        return kind(own, limits=(-math.inf, math.inf))
+    if dist == "gumbel" and isinstance(plain, DiscreteActions):
+        return GumbelActions(own, temperature)
+    if dist in _OF_STATE:
+        return _OF_STATE[dist](own, log_std_init)
+    return _OTHERS[dist](own) if dist in _OTHERS else plain
 
 
 def _fits(space: Any, dist: str) -> bool:

@@ -30,9 +30,15 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.errors import EnvError, Unsupported
+from gymnasium_solver.errors import Unsupported
 from gymnasium_solver.spaces.observations import Space
-from gymnasium_solver.spaces.space_types import bounded, parts_of, to_native, to_native_batch
+from gymnasium_solver.spaces.space_types import (
+    action_leaves,
+    bounded,
+    parts_of,
+    to_native,
+    to_native_batch,
+)
 
 Array = np.ndarray
 Rng = np.random.Generator
@@ -363,7 +369,7 @@ class MultiDiscreteActions(ActionKind):
         return log_prob, entropy
 
     def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
-        noise = rng.standard_exponential(outputs.shape, dtype=np.float32) + np.float32(1e-30)
+        noise = rng.standard_exponential(outputs.shape, dtype=np.float32) + np.float32(TINY)
         return self.mode(outputs - np.log(noise))
 
     def mode(self, outputs: Array) -> Array:
@@ -452,10 +458,9 @@ class ProductActions(ActionKind):
         return found
 
     def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:
-        log_prob, entropy = outputs.new_zeros(()), outputs.new_zeros(())
-        for leaf, *given in self._by_leaf(outputs, log_std, actions):
-            one_log_prob, one_entropy = leaf.log_prob_entropy(*given)
-            log_prob, entropy = log_prob + one_log_prob, entropy + one_entropy
+        parts = self._by_leaf(outputs, log_std, actions)
+        pairs = [leaf.log_prob_entropy(*given) for leaf, *given in parts]
+        log_prob, entropy = (sum(each, outputs.new_zeros(())) for each in zip(*pairs, strict=True))
         return log_prob, entropy
 
     def mode_error(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Tensor:
@@ -479,15 +484,9 @@ class ProductActions(ActionKind):
             action = action.long() if leaf.dtype is np.int64 else action
             yield leaf, one, std, action if leaf.shape else action.squeeze(1)
 
-    def _heads(
-        self, outputs: Array, log_std: Array | None = None
-    ) -> Iterator[tuple[ActionKind, Array, Any]]:
-        """Each leaf with its outputs and log standard deviations."""
-        stds: Sequence[Array | None] = [None] * len(self.leaves)
-        if log_std is not None:
-            stds = _split(log_std, [leaf.n_log_std for leaf in self.leaves])
-        out = _split(outputs, [leaf.n_outputs for leaf in self.leaves])
-        yield from zip(self.leaves, out, stds, strict=True)
+    def _outputs(self, outputs: Array) -> list[Array]:
+        """Those of each leaf."""
+        return _split(outputs, [leaf.n_outputs for leaf in self.leaves])
 
     def _stored(self, actions: Array) -> Iterator[tuple[ActionKind, Array]]:
         """Each leaf with its columns of actions [N, width]."""
@@ -497,11 +496,15 @@ class ProductActions(ActionKind):
         return torch.cat([leaf.first_log_std(value) for leaf in self.leaves])
 
     def sample(self, outputs: Array, log_std: Array | None, rng: Rng) -> Array:
-        heads = self._heads(outputs, log_std)
+        stds: Sequence[Array | None] = [None] * len(self.leaves)
+        if log_std is not None:
+            stds = _split(log_std, [leaf.n_log_std for leaf in self.leaves])
+        heads = zip(self.leaves, self._outputs(outputs), stds, strict=True)
         return _side_by_side([leaf.sample(out, std, rng) for leaf, out, std in heads])
 
     def mode(self, outputs: Array) -> Array:
-        return _side_by_side([leaf.mode(out) for leaf, out, _ in self._heads(outputs)])
+        heads = zip(self.leaves, self._outputs(outputs), strict=True)
+        return _side_by_side([leaf.mode(out) for leaf, out in heads])
 
     def uniform(self, n: int, rng: Rng, mask: Array | None = None) -> Array:
         return _side_by_side([leaf.uniform(n, rng) for leaf in self.leaves])
@@ -529,7 +532,7 @@ def _side_by_side(parts: Sequence[Array], dtype: Any = np.float32) -> Array:
     return np.concatenate([part.reshape(len(part), -1).astype(dtype) for part in parts], axis=1)
 
 
-_KINDS: dict[type, Any] = {
+_KINDS: dict[type, Callable[[Any], ActionKind]] = {
     spaces.Discrete: DiscreteActions,
     spaces.Box: BoxActions,
     spaces.MultiDiscrete: MultiDiscreteActions,
@@ -541,14 +544,9 @@ _KINDS: dict[type, Any] = {
 
 def action_kind(space: Space) -> ActionKind:
     """The object for an action space; raises EnvError for unsupported spaces."""
-    for kind, make in _KINDS.items():
-        if isinstance(space, kind):
-            made: ActionKind = make(space)
-            return made
-    raise EnvError(
-        f"actions of type {type(space).__name__} are not supported. Supported: Discrete, Box, "
-        "MultiDiscrete, MultiBinary, and Dict and Tuple of these."
-    )
+    action_leaves(space)  # EnvError for other spaces, with the supported ones
+    make = next(make for kind, make in _KINDS.items() if isinstance(space, kind))
+    return make(space)
 
 
 def action_histogram(kind: ActionKind, actions: Array) -> dict[str, float]:

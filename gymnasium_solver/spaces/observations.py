@@ -209,33 +209,24 @@ def as_batch(space: Space, native: Any, unread: Collection[str] = ()) -> tuple[O
     it), or a list of observations. Raises EnvError if it does not match the space. `unread`: parts
     that need not be there, which become zeros.
     """
-    obs: Any
     if unread and is_dict(space):
         read = spaces.Dict({name: s for name, s in space.items() if name not in unread})
         found, is_single = as_batch(read, native)
-        rows, n = dict(obs_arrays(found)), obs_len(found)
-        zeros = {
-            name: np.zeros((n, *(part.shape or ())), part.dtype)
-            for name, part in space.items()
-            if name in unread
-        }
-        return {name: (rows | zeros)[name] for name in space}, is_single
+        zeros = allocate_obs(space, (obs_len(found),))
+        return dict(obs_arrays(zeros)) | dict(obs_arrays(found)), is_single
     if is_dict(space):
-        obs = {name: _part_array(space, native, name) for name in space.spaces}
+        arrays = {name: _part_array(space, native, name) for name in space.spaces}
     else:
-        obs = _as_array(space, native)
-    singles = {
-        _is_single(part.shape or (), array.shape, name)
-        for (name, part), (_, array) in zip(
-            part_spaces(space).items(), obs_arrays(obs), strict=True
-        )
-    }
+        arrays = {"": _as_array(space, native)}
+    parts = part_spaces(space)
+    singles = {_is_single(parts[n].shape or (), array.shape, n) for n, array in arrays.items()}
     if len(singles) > 1:
         raise EnvError("some parts of the observation are single and some are batched.")
     is_single = singles.pop()
-    if not is_single and len({len(array) for _, array in obs_arrays(obs)}) > 1:
-        lengths = ", ".join(f"{name} {len(array)}" for name, array in obs_arrays(obs))
+    if not is_single and len({len(array) for array in arrays.values()}) > 1:
+        lengths = ", ".join(f"{name} {len(array)}" for name, array in arrays.items())
         raise EnvError(f"the parts of the observation have different numbers of rows: {lengths}.")
+    obs = obs_of(arrays)
     return (map_obs(lambda array: array[None], obs) if is_single else obs), is_single
 
 

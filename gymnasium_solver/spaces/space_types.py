@@ -12,7 +12,7 @@ must not import torch, because environments import it; spaces/actions.py has the
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -135,24 +135,19 @@ def action_shape(space: Space) -> tuple[int, ...]:
 
 def to_native(space: Space, row: np.ndarray) -> Any:
     """Convert one action for a single environment: a dict or a tuple for product spaces."""
-    return _nested(space, row, lambda leaf, part: _typed(leaf, part.reshape(leaf.shape or ())))
+    return _nested(space, row)
 
 
 def to_native_batch(space: Space, rows: np.ndarray) -> Any:
     """Convert actions [N, ...] for a vectorised environment: a dict or tuple of batches."""
-    n = len(rows)
-    return _nested(
-        space, rows, lambda leaf, part: _typed(leaf, part.reshape(n, *(leaf.shape or ())))
-    )
+    return _nested(space, rows)
 
 
 def from_native(space: Space, action: Any) -> np.ndarray:
     """One action of a single environment as an array."""
     if not is_product(space):
         return np.asarray(action)
-    return np.concatenate(
-        [np.ravel(np.asarray(part, float)) for part in _leaf_values(space, action)]
-    )
+    return np.concatenate([np.ravel(np.float64(part)) for part in _leaf_values(space, action)])
 
 
 def from_native_batch(space: Space, actions: Any) -> np.ndarray:
@@ -175,20 +170,21 @@ def _leaf_values(space: Space, action: Any) -> Iterator[Any]:
         raise EnvError(f"the action {action!r} does not fit {space}.") from None
 
 
-def _nested(space: Space, array: np.ndarray, leaf: Callable[[Space, np.ndarray], Any]) -> Any:
+def _nested(space: Space, array: np.ndarray) -> Any:
     if not is_product(space):
         return array
-    values, first = {}, 0
-    for name, part in parts_of(space).items():
-        width = action_width(part)
-        columns = array[..., first : first + width]
-        first += width
-        values[name] = _nested(part, columns, leaf) if is_product(part) else leaf(part, columns)
+    parts = parts_of(space)
+    columns = np.split(array, np.cumsum([*map(action_width, parts.values())])[:-1], axis=-1)
+    values = {
+        name: _nested(part, own) if is_product(part) else _typed(part, own)
+        for (name, part), own in zip(parts.items(), columns, strict=True)
+    }
     return values if is_dict(space) else tuple(values.values())
 
 
-def _typed(leaf: Space, values: np.ndarray) -> Any:
+def _typed(leaf: Space, columns: np.ndarray) -> Any:
     """Cast to the leaf's dtype and clip to its bounds, which rounding to float32 may exceed."""
+    values = columns.reshape((*columns.shape[:-1], *(leaf.shape or ())))
     if is_box(leaf):
         values = np.clip(values, leaf.low, leaf.high)
     typed = values.astype(leaf.dtype)
@@ -234,9 +230,8 @@ def space_from_json(data: dict[str, Any]) -> Space:
         return spaces.Dict([(name, space_from_json(part)) for name, part in data["parts"]])
     if kind == "Tuple":
         return spaces.Tuple([space_from_json(part) for part in data["parts"]])
-    raise EnvError(
-        f"the saved space has the unknown kind {kind!r}; was it written by a newer version?"
-    )
+    problem = f"the saved space has the unknown kind {kind!r}"
+    raise EnvError(f"{problem}; was it written by a newer version?")
 
 
 def _bound_to_json(bound: np.ndarray) -> list[float | None]:
