@@ -23,50 +23,7 @@ from gymnasium_solver.config.yaml_file import dump_yaml
 RUNS = "/runs"
 MODAL_FILE = "modal_app.py"
 # Modal preempts with SIGTERM and starts the function again with the same input, which resumes.
-MODAL_APP = '''\
-"""Runs an experiment on Modal: modal run --detach {file}"""
-
-import json
-import pathlib
-import signal
-import subprocess
-
-import modal
-
-TASKS = json.loads(pathlib.Path(__file__).with_name("tasks.json").read_text()) if modal.is_local() \
-else []
-image = modal.Image.debian_slim(python_version="3.11").pip_install("gymnasium-solver")
-volume = modal.Volume.from_name("gymnasium-solver-runs", create_if_missing=True)
-app = modal.App("{app}", image=image)
-
-
-@app.function(cpu={cpus}, memory={memory_mb}, gpu={gpu}, timeout={timeout_s},
-              volumes={{"/runs": volume}}, retries=modal.Retries(max_retries=8, initial_delay=0.0))
-def train(task: dict, runs: str = "/runs") -> int:
-    """One run: the argv in its folder, which a restart finds again."""
-    config = pathlib.Path(runs) / "configs" / (task["name"] + ".yaml")
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text(task["config"])
-    argv = ["gsolve", "train", str(config), "--seed", task["seed"], "--run-dir",
-            runs + "/" + task["name"], "--if-exists", "resume", "--quiet"]
-    child = subprocess.Popen(argv)
-    try:
-        signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-    except ValueError:
-        pass  # not in the main thread
-    code = child.wait()
-    if runs == "/runs":
-        volume.commit()
-    if code == 75:
-        raise RuntimeError("preempted; the retry resumes it")
-    return code
-
-
-@app.local_entrypoint()
-def main() -> None:
-    for task, code in zip(TASKS, train.map(TASKS)):
-        print(task["name"], "finished" if code == 0 else "exit code " + str(code))
-'''
+MODAL_APP = Path(__file__).with_name("modal_app.txt")
 
 
 class CloudRun(NamedTuple):
@@ -87,7 +44,7 @@ def write(
         return folder
     tasks = [{"name": run.name, "seed": str(run.seed), "config": run.config} for run in runs]
     (folder / "tasks.json").write_text(json.dumps(tasks, indent=1) + "\n")
-    text = MODAL_APP.format(
+    text = MODAL_APP.read_text(encoding="utf-8").format(
         file=MODAL_FILE,
         app="".join(c if c.isalnum() or c in "-_." else "-" for c in title)[:60],
         cpus=float(resources.cpus),

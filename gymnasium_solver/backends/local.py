@@ -265,14 +265,12 @@ def stop(folder: Path, *, kill_after_s: float | None = None) -> bool:
 
 def kill(folder: Path) -> None:
     """Kill the job of a folder with all of its processes, at once. A run can still be resumed."""
-    job = find(folder)
-    if job is None:
+    if (job := find(folder)) is None:
         return
-    if job.is_running:
-        with suppress(ProcessLookupError):
-            os.killpg(job.pid, signal.SIGKILL)
-    else:
-        kill_orphans(job)
+    if not job.is_running:
+        return kill_orphans(job)
+    with suppress(ProcessLookupError):
+        os.killpg(job.pid, signal.SIGKILL)
 
 
 def kill_orphans(job: Job) -> None:
@@ -398,19 +396,13 @@ class LocalBackend:
         return is_running(folder)
 
     def exit_code(self, folder: Path) -> int | None:
-        job = find(folder)
-        return None if job is None else job.exit_code
+        return job.exit_code if (job := find(folder)) else None
 
     def stuck(self, folder: Path) -> int:
         job = find(folder)
-        is_same = job is not None and job.from_env_steps == newest_checkpoint(folder)
-        return job.stuck + 1 if job is not None and is_same else 0
+        return job.stuck + 1 if job and job.from_env_steps == newest_checkpoint(folder) else 0
 
-    def stop(self, folder: Path) -> object:
-        return stop(folder)
-
-    def tail(self, folder: Path, lines: int = 20) -> list[str]:
-        return tail(folder, lines)
+    stop, tail = staticmethod(stop), staticmethod(tail)
 
 
 class CountedStarts:

@@ -267,5 +267,4 @@ class RayBackend(CountedStarts):
             return self._ray.get(self._mail().ask_to_stop.remote(str(folder.absolute())))
         return self._ray.cancel(ref, force=False)
 
-    def tail(self, folder: Path, lines: int = 20) -> list[str]:
-        return local.tail(folder, lines)
+    tail = staticmethod(local.tail)

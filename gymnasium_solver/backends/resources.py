@@ -75,17 +75,12 @@ class Resources:
                 hint = did_you_mean(key, NAMES) or f"Expected {', '.join(NAMES)}."
                 raise ConfigError(f"--resources {part}: unknown. {hint}")
             match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:[gG][bB]?|h)?", value)
-            if match is None:
-                raise ConfigError(f"--resources {part}: expected a number, such as {key}=2")
-            number = float(match[1])
-            is_count = key == "cpus" or (key == "gpus" and number > 1)
-            if (is_count and not number.is_integer()) or (key != "gpus" and not number):
-                example = (
-                    "a whole number, or a share such as gpus=0.25"
-                    if key == "gpus"
-                    else (f"a number, such as {key}=2")
-                )
-                raise ConfigError(f"--resources {part}: expected {example}")
+            number = float(match[1]) if match else math.nan
+            is_part = not number.is_integer() and (key == "cpus" or (key == "gpus" and number > 1))
+            if match is None or is_part or (key != "gpus" and not number):
+                number_of = {"gpus": "a whole number, or a share such as gpus=0.25"}
+                expected = number_of.get(key, f"a number, such as {key}=2")
+                raise ConfigError(f"--resources {part}: expected {expected}")
             changes[NAMES[key]] = int(number) if number.is_integer() and key != "hours" else number
         return replace(self, **changes)
 

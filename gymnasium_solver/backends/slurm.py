@@ -25,6 +25,7 @@ from gymnasium_solver.backends.resources import Resources
 
 FOLDER = "slurm"  # in the folder of an experiment or a run
 SCRIPT = "job.sbatch"
+TEMPLATE = Path(__file__).with_name("slurm_job.txt")
 RECORD = "backend.json"
 SETUP = "GSOLVE_SLURM_SETUP"  # shell commands that each job runs first
 CANCELLED = "cancelled"  # a task that finds this file is not put into the queue again
@@ -62,26 +63,16 @@ def write_script(
         *options,
     ]
     exports = {"GSOLVE_CPUS": str(resources.cpus), **(env or {})}
-    task = [*LAUNCH, "task", str(folder)]
-    text = "\n".join([
-        "#!/bin/bash",
-        *(f"#SBATCH {line}" for line in lines),
-        *(f"export {key}={shlex.quote(value)}" for key, value in exports.items()),
-        f"cd {shlex.quote(os.getcwd())}",
-        *(["{", setup, "} || exit 1"] if (setup := os.environ.get(SETUP)) else []),
-        f'{shlex.join(task)} "$SLURM_ARRAY_TASK_ID" & PID=$!',
-        "trap 'kill -TERM $PID' TERM",
-        "wait $PID; RC=$?",
-        "# A signal ends `wait`, not the training: wait until it has saved.",
-        "while kill -0 $PID 2>/dev/null; do wait $PID; RC=$?; done",
-        f'if [ $RC = 75 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {MAX_REQUEUES} ] \\',
-        f"  && [ ! -e {shlex.quote(str(folder / CANCELLED))} ]; then",
-        "  # Not $SLURM_JOB_ID: that of the last task is the id of the whole array.",
-        '  exec scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"',
-        "fi",
-        "exit $RC",
-        "",
-    ])  # fmt: skip
+    setup = os.environ.get(SETUP)
+    text = TEMPLATE.read_text(encoding="utf-8").format(
+        directives="\n".join(f"#SBATCH {line}" for line in lines),
+        exports="\n".join(f"export {name}={shlex.quote(value)}" for name, value in exports.items()),
+        folder=shlex.quote(os.getcwd()),
+        setup=f"{{\n{setup}\n}} || exit 1" if setup else "",
+        task=shlex.join([*LAUNCH, "task", str(folder)]),
+        most=MAX_REQUEUES,
+        cancelled=shlex.quote(str(folder / CANCELLED)),
+    )
     write_tasks(folder, argvs)
     path = folder / SCRIPT
     path.write_text(text)

@@ -32,17 +32,13 @@ from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments import experiment as experiments
-from gymnasium_solver.experiments.comparison_report import (
-    csv_lines,
-    draw,
-    markdown_table,
-    value_text,
-)
+from gymnasium_solver.experiments.comparison_report import csv_lines, draw, value_text
 from gymnasium_solver.experiments.experiment import CONFIGS, FILE, FOLDER, Experiment
 from gymnasium_solver.experiments.groups import VAL, Group, Member, experiment_groups, short_text
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Estimate, interval
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import finite, jsonable, write_atomic
+from gymnasium_solver.runs.report import Table, block_markdown
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
 from gymnasium_solver.suggest import did_you_mean
@@ -404,7 +400,7 @@ def _markdown(
         "held-out test episodes; the unit is the seed. Intervals are 95 % intervals of the IQM "
         "over seeds. Final policies: mean of the last validations. Time and env steps are "
         f"medians. Every seed's curves: [{declared.name}-curves.csv]({declared.name}-curves.csv).",
-        markdown_table(HEADS, [cells(row) for row in rows]),
+        block_markdown(Table(HEADS, [cells(row) for row in rows])),
         f"![Learning curves]({declared.name}.png)\n" if has_picture else "",
         *(f"## {title}\n\n" + "\n".join(f"- {line}" for line in lines)
           for title, lines in lists.items()),

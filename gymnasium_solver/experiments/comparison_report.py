@@ -147,14 +147,6 @@ def sections(comparison: Comparison) -> dict[str, list[Block]]:
     return told
 
 
-def markdown_table(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *cells]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |"
-        for line in lines
-    )
-
-
 def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, default=str)
 

@@ -30,9 +30,15 @@ from gymnasium_solver.experiments.auto.budget import (
     time_text,
     why_no_race,
 )
-from gymnasium_solver.experiments.auto.checks import REMEDIES, outlook, remedy
+from gymnasium_solver.experiments.auto.checks import (
+    REMEDIES,
+    disagreement,
+    is_above_random,
+    judged,
+    outlook,
+    remedy,
+)
 from gymnasium_solver.experiments.auto.solve import Solve, create, load
-from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
 from gymnasium_solver.experiments.pool import Pool, Task
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.alerts.rules import RULES
@@ -411,7 +417,7 @@ def summary(mean: float, **changes: Any) -> RunSummary:
 def test_verdicts(
     mean: float, changes: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gymnasium_solver.experiments.auto.verdict._advice", lambda *facts: [])
+    monkeypatch.setattr("gymnasium_solver.experiments.auto.checks._advice", lambda *facts: [])
     found = judged(summary(mean, **changes), DENSE)
     assert found["kind"] == kind
     assert found["text"].startswith(f"{kind}: ")
@@ -420,7 +426,7 @@ def test_verdicts(
 
 
 def test_trainings_that_disagree_are_unstable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gymnasium_solver.experiments.auto.verdict._advice", lambda *facts: [])
+    monkeypatch.setattr("gymnasium_solver.experiments.auto.checks._advice", lambda *facts: [])
     apart = disagreement({"seed 1": -150.0, "seed 2": -1250.0}, DENSE)
     assert apart == "seed 1 has -150, seed 2 only -1,250"
     found = judged(summary(-150.0), DENSE, apart)
@@ -435,7 +441,7 @@ def test_advice_names_a_config_that_exists(monkeypatch: pytest.MonkeyPatch) -> N
     advice = "gsolve train X-v0:ppo_box+rnd --ent-coef 0.01"
     alert = SimpleNamespace(name="entropy_collapse", advice=advice, is_active=True)
     details = SimpleNamespace(alerts=[alert])
-    monkeypatch.setattr("gymnasium_solver.experiments.auto.verdict.get_details", lambda _: details)
+    monkeypatch.setattr("gymnasium_solver.experiments.auto.checks.get_details", lambda _: details)
     run = summary(-1190.0, env_id="X-v0", variant="ppo_box+rnd", path="runs/a")
     first = judged(run, DENSE)["next"][0]
     assert first == "entropy_collapse: gsolve train runs/a/config.yaml --ent-coef 0.01"

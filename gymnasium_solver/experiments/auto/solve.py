@@ -48,8 +48,13 @@ from gymnasium_solver.experiments.auto.budget import (
     time_text,
     why_no_race,
 )
-from gymnasium_solver.experiments.auto.checks import outlook, remedy
-from gymnasium_solver.experiments.auto.verdict import disagreement, is_above_random, judged
+from gymnasium_solver.experiments.auto.checks import (
+    disagreement,
+    is_above_random,
+    judged,
+    outlook,
+    remedy,
+)
 from gymnasium_solver.experiments.experiment import Member
 from gymnasium_solver.experiments.pool import Backend, Pool, Task
 from gymnasium_solver.experiments.search.pbt import Segment

@@ -32,6 +32,7 @@ from gymnasium_solver.runs.checkpoint import BEST, LAST, pointer_env_steps
 from gymnasium_solver.runs.episodes import Episode, list_episodes
 from gymnasium_solver.runs.files import dump_json
 from gymnasium_solver.runs.query import RunSummary, acts_greedily, get_details, get_meta, get_run
+from gymnasium_solver.runs.report import Table, block_markdown
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import verdict_words
@@ -40,6 +41,7 @@ from gymnasium_solver.share.hub.package import RUN_ID, Package, Scrub, package_r
 from gymnasium_solver.version import __version__
 
 LIBRARY = "gymnasium-solver"
+CARD = Path(__file__).with_name("card.md")
 
 
 @dataclass(frozen=True)
@@ -317,21 +319,20 @@ def model_card(
 ) -> str:
     """README.md of a published run. `meta`: of meta.json, without what must not leave."""
     config = {k: v for k, v in (summary.config or {}).items() if k not in ("spec", "description")}
-    block = f"```yaml\n{dump_yaml(config).strip()}\n```"
-    sections = [
-        f"---\n{dump_yaml(metadata(summary, results, licence)).strip()}\n---",
-        f"# {markdown_text(f'{summary.algo_id.upper()} agent playing {summary.env_id}')}",
-        _about(summary),
-        _verdict(summary, results),
-        _seeds_text(results.seeds),
-        "## Learning curve\n\n![learning curve](curves.png)" if has_curves else "",
-        USE.replace("REPO", repo_id),
-        _training(summary, meta),
-        LIMITS,
-        f"## Config\n\n<details><summary>All fields</summary>\n\n{block}\n\n</details>",
-        f"## Licence\n\n{licence}",
-    ]
-    return "\n\n".join(filter(None, sections)) + "\n"
+    curves = "## Learning curve\n\n![learning curve](curves.png)\n\n"
+    return CARD.read_text(encoding="utf-8").format(
+        metadata=dump_yaml(metadata(summary, results, licence)).strip(),
+        title=markdown_text(f"{summary.algo_id.upper()} agent playing {summary.env_id}"),
+        about=_about(summary),
+        result=_verdict(summary, results),
+        seeds=_seeds_text(results.seeds),
+        curves=curves if has_curves else "",
+        repo_id=repo_id,
+        version=__version__,
+        training=_training(summary, meta),
+        config=dump_yaml(config).strip(),
+        licence=licence,
+    )
 
 
 def metadata(summary: RunSummary, results: Results, licence: str) -> dict[str, Any]:
@@ -354,22 +355,6 @@ def metadata(summary: RunSummary, results: Results, licence: str) -> dict[str, A
     return data | {"model-index": [{"name": summary.algo_id.upper(), "results": [result]}]}
 
 
-def _verdict(summary: RunSummary, results: Results) -> str:
-    actions = "greedy" if results.is_deterministic else "sampled"
-    error, threshold = results.stderr_reward, results.threshold
-    rows = {
-        "verdict": verdict_words(summary),
-        "mean return": f"{results.text} (standard deviation)",
-        "standard error": "-" if error is None else f"{error:.3g}",
-        "episodes": f"{results.n_eval_episodes} held-out, {actions} actions",
-        "threshold": "none" if threshold is None else f"{threshold:g}",
-        "trained for": f"{summary.env_steps:,} env steps",
-        "seed": str(summary.seed),
-    }
-    lines = [f"| {what} | {markdown_text(value)} |" for what, value in rows.items()]
-    return "\n".join(["## Result", "", "| | |", "| --- | --- |", *lines])
-
-
 def _about(summary: RunSummary) -> str:
     """Which algorithm, which environment, and what that is about."""
     spec = (summary.config or {}).get("spec")
@@ -386,23 +371,30 @@ def _about(summary: RunSummary) -> str:
     return "\n\n".join(lines)
 
 
+def _verdict(summary: RunSummary, results: Results) -> str:
+    error, threshold = results.stderr_reward, results.threshold
+    actions = "greedy" if results.is_deterministic else "sampled"
+    rows = {
+        "verdict": verdict_words(summary),
+        "mean return": f"{results.text} (standard deviation)",
+        "standard error": "-" if error is None else f"{error:.3g}",
+        "episodes": f"{results.n_eval_episodes} held-out, {actions} actions",
+        "threshold": "none" if threshold is None else f"{threshold:g}",
+        "trained for": f"{summary.env_steps:,} env steps",
+        "seed": str(summary.seed),
+    }
+    return block_markdown(Table(None, list(rows.items())))
+
+
 def _training(summary: RunSummary, meta: Mapping[str, Any]) -> str:
     machine = meta.get("machine") or {}
-    command = [str(word) for word in meta.get("command") or ()]
     cpu = ", ".join(str(machine[k]) for k in ("cpu", "platform") if machine.get(k))
     rows = {
-        "command": markdown_text(shlex.join(command)),
-        "hardware": markdown_text(f"{meta.get('device') or 'cpu'}; {cpu}"),
+        "command": shlex.join(str(word) for word in meta.get("command") or ()),
+        "hardware": f"{meta.get('device') or 'cpu'}; {cpu}",
         "time": f"{summary.wall_s:,.0f} s of training",
     }
-    lines = [f"| {what} | {text} |" for what, text in rows.items() if text]
-    return "\n".join(["## Training", "", "| | |", "| --- | --- |", *lines])
-
-
-LIMITS = """## Limits
-
-The score holds for this environment with these settings, for held-out seeds of it, and for one
-trained seed unless seeds are listed above. Elsewhere the policy was not tested."""
+    return block_markdown(Table(None, [row for row in rows.items() if row[1]]))
 
 
 def _seeds_text(seeds: dict[str, Any] | None) -> str:
@@ -416,36 +408,5 @@ def _seeds_text(seeds: dict[str, Any] | None) -> str:
     )
     return (
         f"## Seeds\n\nOver {seeds['n']} seeds of this config, {seeds['n_solved']} solved: {told} "
-        "(95 % intervals over seeds)."
+        "(95 % intervals over seeds).\n\n"
     )
-
-
-USE = f"""## Use
-
-```sh
-pip install {LIBRARY} huggingface_hub
-gsolve pull REPO
-gsolve eval hub:REPO --episodes 100
-```
-
-```python
-import gymnasium_solver as gs
-
-agent = gs.load("hub:REPO")
-env = gs.make_env("hub:REPO")
-obs, info = env.reset()
-action = agent.act(obs)
-```
-
-The weights are safetensors; no file of this repository is a pickle.
-
-## Reproduce
-
-`config.yaml` is the whole config, with the seed. On the CPU the same versions give the same
-weights, bit for bit:
-
-```sh
-gsolve train config.yaml
-```
-
-Written by {LIBRARY} {__version__}; `meta.json` has all versions."""

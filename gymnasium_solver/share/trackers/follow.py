@@ -152,31 +152,14 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 class CsvSink(Sink):
-    """The file is cut to what is known to be complete, and grows from there. A new metric is a new
-    column, for which the file is written anew."""
+    """The file is written anew by each follower, since the run has all that is in it, and grows
+    from there. A new metric is a new column, for which the file is written anew, too."""
 
     def open(self, subject: Subject, state: Mapping[str, Any], sent: Sent) -> Sent:
         self._subject = subject
-        default = subject.folder / "metrics.csv"
-        self.path = default if subject.options.out is None else subject.options.out
+        self.path = subject.options.out or subject.folder / "metrics.csv"
         self._buffer: list[dict[str, Any]] = []
-        is_same = state.get("path") == str(self.path.absolute())
-        if is_same and self._take_up(int(state.get("size", 0)), state.get("columns")):
-            return sent
         return self.rewind(Sent())
-
-    def _take_up(self, size: int, columns: Any) -> bool:
-        """Cut the file to its complete part; False if it does not have it, or was written anew with
-        other columns before that was noted."""
-        try:
-            with self.path.open(newline="", encoding="utf-8") as file:
-                self._columns = next(csv.reader(file))
-            if self._columns != columns or self.path.stat().st_size < size or not size:
-                return False
-            os.truncate(self.path, size)
-        except (OSError, StopIteration, ValueError, csv.Error):
-            return False
-        return True
 
     def rewind(self, kept: Sent) -> Sent:
         self._buffer.clear()
@@ -200,8 +183,7 @@ class CsvSink(Sink):
         elif self._buffer:
             self._write(self._buffer)
         self._buffer.clear()
-        size = self.path.stat().st_size
-        return {"path": str(self.path.absolute()), "size": size, "columns": self._columns}
+        return {}
 
     def _write(self, rows: list[dict[str, Any]], is_whole: bool = False) -> None:
         text = io.StringIO()
