@@ -11,10 +11,11 @@ blocks whose fields it reads, so no algorithm has a field without effect. The st
 is its documentation in `--help`, the docs and the JSON schema. Pydantic orders fields from the last
 base class to the first, so bases are listed from specific to general. It takes a field from the
 first base that has it: a block that extends another one (CriticFields) comes after a class that
-changes defaults of the latter.
+changes defaults of the latter. A class that changes nothing else of a field names it in `defaults`.
 """
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
@@ -54,6 +55,15 @@ class Fields(Documented):
 
     title: ClassVar[str] = ""
     """Heading of the block in `--help` and in the docs."""
+    defaults: ClassVar[dict[str, Any]] = {}
+    """Other defaults of fields that the class inherits. All else about them stays."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        for name, default in vars(cls).get("defaults", {}).items():
+            field = copy(cls.model_fields[name])
+            field.default = default
+            cls.model_fields[name] = field
 
     def notices(self) -> list[str]:
         """What the user should know about valid settings, one line each."""

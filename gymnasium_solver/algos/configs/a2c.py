@@ -1,26 +1,25 @@
 """The settings of A2C."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from gymnasium_solver.algos.configs.shared import (
-    SelfImitationFields,
-)
+from gymnasium_solver.algos.configs.shared import SelfImitationFields
 from gymnasium_solver.config.marks import live, searched
-from gymnasium_solver.config.schedule import (
-    PositiveSchedule,
-    Schedule,
-    changing,
-)
+from gymnasium_solver.config.schedule import Schedule, changing
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
     Count,
     CriticKeysFields,
     LearnerConfig,
 )
-from gymnasium_solver.config.types import OptimizerKind
 
 
 class A2CConfig(SelfImitationFields, CriticKeysFields, ActorCriticFields, LearnerConfig):
+    defaults: ClassVar[dict[str, Any]] = {
+        "policy_lr": Schedule.constant(7e-4),
+        "optimizer": "rmsprop_tf",
+        "sil_updates": 4,
+    }
+
     n_steps: Count = 500
     """Steps per environment in one epoch, the unit of reports and evaluations. Does not change
     learning: rollout_steps does."""
@@ -32,13 +31,6 @@ class A2CConfig(SelfImitationFields, CriticKeysFields, ActorCriticFields, Learne
     )
     """1: n-step returns, up to the end of the rollout, minus the value. Below 1: GAE. 0: one-step
     TD errors."""
-    policy_lr: PositiveSchedule = Schedule.constant(7e-4)
-    """Learning rate. Higher: faster, until it becomes unstable."""
-    optimizer: OptimizerKind = "rmsprop_tf"
-    """Optimiser of all networks: adam, adamw, sgd, rmsprop, rmsprop_tf, or a class of torch.optim
-    by name."""
-    sil_updates: Count = 4
-    """Gradient steps of self-imitation after each update. More: imitates harder, slower."""
     normalize_advantages: Annotated[Literal["rollout", "off"], live()] = "off"
     """Standardise advantages over the rollout, or not."""
 

@@ -1,16 +1,21 @@
 """The settings of behaviour cloning."""
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from gymnasium_solver.algos.configs.shared import DatasetFields
-from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
+from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule
 from gymnasium_solver.config.schema import BatchSize, Count, Float, LearnerConfig, MinibatchFields
 from gymnasium_solver.config.types import ActionDist
 
 
 class BCConfig(DatasetFields, MinibatchFields, LearnerConfig):
+    defaults: ClassVar[dict[str, Any]] = {
+        "policy_lr": Schedule.constant(1e-3),
+        "eval_freq_epochs": 5,
+    }
+
     imitation_loss: Literal["auto", "nll", "mse"] = "auto"
     """What is minimised. nll: the negative log-probability of the demonstrated actions. mse: for
     real-valued actions the squared error of the most likely one, and the deviation is fitted to
@@ -24,8 +29,6 @@ class BCConfig(DatasetFields, MinibatchFields, LearnerConfig):
     ent_coef: NonNegativeSchedule = Schedule.constant(0.0)
     """Weight of an entropy bonus. Higher: a less certain policy, which leaves more to explore for
     an algorithm that starts from it."""
-    policy_lr: PositiveSchedule = Schedule.constant(1e-3)
-    """Learning rate. Higher: faster, until it becomes unstable."""
     batch_size: BatchSize = 128
     """Demonstrated steps per gradient step, or a fraction in (0, 1] of an epoch. Larger: less noisy
     gradients, fewer gradient steps from the same data."""
@@ -37,8 +40,6 @@ class BCConfig(DatasetFields, MinibatchFields, LearnerConfig):
     max_env_steps: Count | None = 500_000
     """Budget in demonstrated steps learnt from, over all passes through the dataset. null: no
     limit, `max_epochs` decides."""
-    eval_freq_epochs: Annotated[int, Field(ge=0)] | None = 5
-    """Epochs between evaluations in the environment. null or 0: never."""
     normalize_reward: bool | Literal["auto"] = False
     """Without effect: nothing is learnt from rewards."""
 

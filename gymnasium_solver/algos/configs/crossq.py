@@ -1,23 +1,19 @@
 """The settings of CrossQ."""
 
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from gymnasium_solver.algos.configs.shared import (
-    SoftConfig,
-)
+from gymnasium_solver.algos.configs.shared import SoftConfig
 from gymnasium_solver.config.marks import live
-from gymnasium_solver.config.schedule import PositiveSchedule, Schedule
+from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Count, Float, NonNegativeInt
 from gymnasium_solver.config.types import HiddenDims
 
 
 class CrossQConfig(SoftConfig):
-    policy_lr: PositiveSchedule = Schedule.constant(1e-3)
-    """Learning rate. Higher: faster learning, until it becomes unstable."""
-    adam_beta1: Annotated[Float, Field(ge=0, lt=1)] = 0.5
-    """Decay of Adam's mean of the gradients. Higher: smoother, slower to turn."""
+    defaults: ClassVar[dict[str, Any]] = {"policy_lr": Schedule.constant(1e-3), "adam_beta1": 0.5}
+
     critic_hidden_dims: HiddenDims = (1024, 1024)
     """Width of each hidden layer of the critics. Wider: fewer steps needed, each slower."""
     policy_delay: Annotated[Count, live()] = 3

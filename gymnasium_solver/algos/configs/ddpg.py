@@ -1,15 +1,14 @@
 """The settings of DDPG."""
 
-from gymnasium_solver.algos.configs.shared import DeterministicConfig, NoiseType
-from gymnasium_solver.config.schedule import NonNegativeSchedule, PositiveSchedule, Schedule
+from typing import Any, ClassVar
+
+from gymnasium_solver.algos.configs.shared import DeterministicConfig
+from gymnasium_solver.config.schedule import Schedule
 
 
 class DDPGConfig(DeterministicConfig):
-    critic_lr: PositiveSchedule | None = Schedule.constant(1e-3)
-    """Learning rate of the critic. null: same as policy_lr."""
-    exploration_noise: NonNegativeSchedule = Schedule.constant(0.2)
-    """Standard deviation of the exploration noise, where 1 is half the range of an action. Higher:
-    explores more."""
-    exploration_noise_type: NoiseType = "ou"
-    """gaussian: independent in every step. ou: correlated (Ornstein-Uhlenbeck), keeps a direction
-    for longer; its standard deviation over time is about twice exploration_noise."""
+    defaults: ClassVar[dict[str, Any]] = {
+        "critic_lr": Schedule.constant(1e-3),
+        "exploration_noise": Schedule.constant(0.2),
+        "exploration_noise_type": "ou",
+    }

@@ -1,6 +1,6 @@
 """The settings of DQN."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -8,21 +8,16 @@ from gymnasium_solver.algos.configs.shared import OffPolicyConfig, ReplaySequenc
 from gymnasium_solver.config.learner_blocks import CriticHeadKind
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import (
-    Count,
-    Float,
-    GradNorm,
-    ValueHeadFields,
-)
+from gymnasium_solver.config.schema import Count, Float, ValueHeadFields
 from gymnasium_solver.config.types import Exploration
 
 
 class DQNConfig(ValueHeadFields, ReplaySequenceFields, OffPolicyConfig):
+    defaults: ClassVar[dict[str, Any]] = {"max_grad_norm": 10.0, "v_min": 0.0, "v_max": 200.0}
+
     batch_size: Count = 64
     """Transitions per gradient step; with memory, batch_size / sequence_length sequences. Larger:
     less noisy, slower."""
-    max_grad_norm: GradNorm = 10.0
-    """Clip the gradient norm to this value. null: no clipping."""
 
     # --- targets
     target_update_freq: Annotated[Count, live(), searched("logint:50..10_000", main=True)] = 500
@@ -45,10 +40,6 @@ class DQNConfig(ValueHeadFields, ReplaySequenceFields, OffPolicyConfig):
     """Initial size of that noise. Higher: explores more at first."""
     distributional: bool = False
     """The same as critic_head: c51, the distribution of returns on atoms."""
-    v_min: Float = 0.0
-    """Lowest return of the distribution; lower returns are clipped."""
-    v_max: Float = 200.0
-    """Highest return of the distribution; higher returns are clipped."""
 
     # --- memory
     value_rescaling: Annotated[bool, live()] = False

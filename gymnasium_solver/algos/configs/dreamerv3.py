@@ -1,11 +1,10 @@
 """The settings of DreamerV3."""
 
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from gymnasium_solver.algos.configs.shared import OffPolicyConfig
-from gymnasium_solver.algos.configs.world_models import check_replay, dimensions
+from gymnasium_solver.algos.configs.world_models import Dim, WorldModelConfig
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import (
     NonNegativeSchedule,
@@ -14,9 +13,8 @@ from gymnasium_solver.config.schedule import (
     changing,
 )
 from gymnasium_solver.config.schema import Activation, Count, Float, GradNorm
-from gymnasium_solver.config.types import HiddenDims, ObsNormalization, OptimizerKind
+from gymnasium_solver.config.types import ObsNormalization
 
-Dim = Count | None
 NonNegative = Annotated[Float, Field(ge=0)]
 
 
@@ -55,7 +53,11 @@ WITHOUT = {
 }
 
 
-class DreamerV3Config(OffPolicyConfig):
+class DreamerV3Config(WorldModelConfig):
+    sizes: ClassVar[dict[str, Any]] = SIZES
+    without: ClassVar[dict[str, str]] = WITHOUT
+    defaults: ClassVar[dict[str, Any]] = {"optimizer": "laprop", "adam_eps": 1e-20, "agc": 0.3}
+
     batch_size: Annotated[Count, live(), searched("pow2:8..32", main=True)] = 16
     """Sequences per gradient step, each of `sequence_length` rows. Larger: less noisy, slower."""
     sequence_length: Annotated[Count, Field(ge=2), live()] = 64
@@ -74,15 +76,6 @@ class DreamerV3Config(OffPolicyConfig):
     )
     """Learning rate of all networks. The paper's 4e-5 is for large models; small ones learn faster
     with 1e-4 to 1e-3. Higher: faster learning, until it becomes unstable."""
-    optimizer: OptimizerKind = "laprop"
-    """Optimiser of all networks: adam, adamw, laprop (the mean is of normalised gradients), sgd,
-    rmsprop, rmsprop_tf, or a class of torch.optim by name: NAdam."""
-    adam_eps: Annotated[Float, Field(gt=0), live()] = 1e-20
-    """Epsilon of the denominator of laprop and adam. Higher: smaller steps where gradients are
-    small."""
-    agc: Annotated[Float, Field(gt=0)] | None = 0.3
-    """Adaptive gradient clipping: the gradient of each weight matrix is at most this times as long
-    as the matrix. null: no clipping."""
     max_grad_norm: GradNorm = None
     """Clip the norm of the whole gradient to this value, after agc. null: no clipping."""
     gamma: Annotated[
@@ -91,19 +84,12 @@ class DreamerV3Config(OffPolicyConfig):
     """Discount factor: the model learns it with the continuation of episodes. Higher: looks further
     ahead, with more variance. auto: 1 - 5 / T for a time limit of T decisions, at least 0.95 and at
     most 0.995; set at the start and recorded."""
-    n_step: Annotated[Literal[1], searched("")] = 1
-    """Not read: returns are mixed over all steps (td_lambda)."""
-    hidden_dims: Annotated[HiddenDims, searched("")] = (256, 256)
-    """Not read: model_size and units set the width of the hidden layers."""
     activation: Annotated[Activation, searched("")] = "silu"
     """Not read: hidden layers have SiLU."""
     normalize_obs: ObsNormalization = False
     """Normalise observations that are no images. rolling (or true): by running mean and standard
     deviation. static: by the bounds of the space. auto: rolling if random steps show large or
     uneven numbers. They are squashed by symlog in any case, so this is rarely needed."""
-    normalize_reward: bool | Literal["auto"] = False
-    """Divide rewards by the running standard deviation of the discounted return. Rewards and values
-    are learnt on a logarithmic scale, so this is rarely needed."""
 
     # --- model
     model_size: Literal["1m", "12m", "25m", "50m", "100m", "200m"] = "12m"
@@ -160,8 +146,6 @@ class DreamerV3Config(OffPolicyConfig):
 
     @model_validator(mode="after")
     def _check_dreamerv3(self) -> Self:
-        what = f"a sequence of {self.sequence_length} and one before it"
-        check_replay(self, WITHOUT, self.sequence_length + 1, what)
         if self.size.deter_dim % self.n_blocks:
             raise ValueError(
                 f"deter_dim {self.size.deter_dim} is not a multiple of n_blocks {self.n_blocks}"
@@ -171,8 +155,9 @@ class DreamerV3Config(OffPolicyConfig):
         return self
 
     @property
-    def size(self) -> ModelSize:
-        return dimensions(self, SIZES)
+    def rows_needed(self) -> tuple[int, str]:
+        n = self.sequence_length
+        return n + 1, f"a sequence of {n} and one before it"
 
     @property
     def widest_layer(self) -> int:

@@ -6,11 +6,7 @@ from pydantic import Field
 
 from gymnasium_solver.algos.configs.shared import SelfImitationFields
 from gymnasium_solver.config.marks import live, searched
-from gymnasium_solver.config.schedule import (
-    PositiveSchedule,
-    Schedule,
-    changing,
-)
+from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
     Count,

@@ -1,16 +1,11 @@
 """The settings of REINFORCE."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from gymnasium_solver.config.marks import live, searched
-from gymnasium_solver.config.schedule import (
-    NonNegativeSchedule,
-    PositiveSchedule,
-    Schedule,
-    changing,
-)
+from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing
 from gymnasium_solver.config.schema import (
     ActorCriticFields,
     BatchSize,
@@ -22,6 +17,8 @@ from gymnasium_solver.config.schema import (
 
 
 class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
+    defaults: ClassVar[dict[str, Any]] = {"ent_coef": Schedule.constant(0.01)}
+
     n_steps: Annotated[Count, searched("pow2:128..4096", main=True)] = 2048
     """Steps per environment in a rollout: one epoch is n_envs x n_steps env steps and one update.
     Should hold several whole episodes."""
@@ -31,9 +28,7 @@ class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):
     policy_lr: Annotated[PositiveSchedule, searched("log:1e-4..0.1", main=True)] = (
         Schedule.constant(1e-2)
     )
-    """Learning rate. Higher: faster learning, until it becomes unstable."""
-    ent_coef: NonNegativeSchedule = Schedule.constant(0.01)
-    """Weight of the entropy bonus. Higher: more exploration, slower convergence."""
+    """Learning rate. Higher: faster, until it becomes unstable."""
     returns_type: Annotated[Literal["mc:rtg", "mc:episode"], live()] = "mc:rtg"
     """Weight of an action: the rewards that follow it, or those of its whole episode (more
     variance)."""

@@ -1,7 +1,7 @@
 """The settings of SAC."""
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,6 +12,8 @@ from gymnasium_solver.config.schema import Count, Float, SdeFields
 
 
 class SACConfig(SdeFields, BatchNormFields, SoftConfig):
+    defaults: ClassVar[dict[str, Any]] = {"sde_log_std_init": -3.0}
+
     tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
     """Polyak factor of the target critics at every update. Higher: faster, less stable."""
     policy_delay: Annotated[Count, live()] = 1
@@ -33,9 +35,6 @@ class SACConfig(SdeFields, BatchNormFields, SoftConfig):
     probability proportional to 1 / n^2 (FlashSAC: 16). More: longer movements in one direction."""
     entropy_penalty_coef: NonNegativeSchedule = Schedule.constant(0.0)
     """Discrete actions: penalty on sudden changes of the entropy. Higher: more stable, slower."""
-    sde_log_std_init: Annotated[Float, searched("-4..0")] = -3.0
-    """Initial log standard deviation of the entries of sde. The noise on an action is as many times
-    larger as the features of the last hidden layer are long. Higher: more exploration."""
 
     @model_validator(mode="after")
     def _check_noise(self) -> Self:

@@ -2,7 +2,7 @@
 self-imitation."""
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
@@ -20,17 +20,15 @@ from gymnasium_solver.config.schedule import (
     scheduled,
 )
 from gymnasium_solver.config.schema import (
-    Activation,
     Count,
     CriticFields,
     CriticKeysFields,
     Float,
-    GradNorm,
     LearnerConfig,
     NonNegativeInt,
     RecurrentFields,
 )
-from gymnasium_solver.config.types import EnvCount, HiddenDims
+from gymnasium_solver.config.types import EnvCount
 
 NoiseType = Literal["gaussian", "ou"]
 
@@ -61,6 +59,12 @@ Auto = Annotated[
 
 
 class OffPolicyConfig(LearnerConfig):
+    defaults: ClassVar[dict[str, Any]] = {
+        "hidden_dims": (256, 256),
+        "activation": "relu",
+        "adam_eps": 1e-8,
+    }
+
     n_envs: EnvCount = 1
     """Number of parallel environments. auto: one per CPU. More: faster collection and less
     correlated data; the number of updates per env step stays the same."""
@@ -71,15 +75,9 @@ class OffPolicyConfig(LearnerConfig):
     policy_lr: Annotated[PositiveSchedule, searched("log:3e-5..3e-3", main=True)] = (
         Schedule.constant(3e-4)
     )
-    """Learning rate. Higher: faster learning, until it becomes unstable."""
+    """Learning rate. Higher: faster, until it becomes unstable."""
     batch_size: Annotated[Count, live(), searched("pow2:32..512", main=True)] = 256
     """Transitions per gradient step. Larger: less noisy, slower."""
-    hidden_dims: HiddenDims = (256, 256)
-    """Width of each hidden layer. Wider: more capacity, slower, easier to overfit."""
-    activation: Activation = "relu"
-    """Activation function of the hidden layers."""
-    adam_eps: Annotated[Float, Field(gt=0)] = 1e-8
-    """Epsilon of Adam's denominator. Higher: smaller steps where gradients are small."""
 
     # --- replay
     buffer_size: Annotated[Count, searched("10_000,100_000,1_000_000")] = 100_000
@@ -213,11 +211,8 @@ class BatchNormFields(ReplaySequenceFields):
 
 
 class SoftConfig(CriticKeysFields, OffPolicyConfig, CriticFields):
-    buffer_size: Count = 1_000_000
-    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
-    data."""
-    max_grad_norm: GradNorm = None
-    """Clip the gradient norm to this value. null: no clipping."""
+    defaults: ClassVar[dict[str, Any]] = {"buffer_size": 1_000_000, "max_grad_norm": None}
+
     n_critics: Count = 2
     """Number of critics; the lowest value is used. More: less overestimation, slower."""
     noise_correlation: Annotated[Float, Field(ge=0, lt=1)] = 0.0
@@ -254,11 +249,8 @@ class SoftConfig(CriticKeysFields, OffPolicyConfig, CriticFields):
 
 
 class DeterministicConfig(BatchNormFields, CriticKeysFields, OffPolicyConfig, CriticFields):
-    buffer_size: Count = 1_000_000
-    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
-    data."""
-    max_grad_norm: GradNorm = None
-    """Clip the gradient norm to this value. null: no clipping."""
+    defaults: ClassVar[dict[str, Any]] = {"buffer_size": 1_000_000, "max_grad_norm": None}
+
     tau: Annotated[float, changing(gt=0, le=1), searched("log:0.001..0.05", main=True)] = 0.005
     """Polyak factor of the target networks at each of their updates. Higher: faster, less
     stable."""

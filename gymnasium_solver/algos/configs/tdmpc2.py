@@ -1,20 +1,17 @@
 """The settings of TD-MPC2."""
 
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from gymnasium_solver.algos.configs.shared import OffPolicyConfig
-from gymnasium_solver.algos.configs.world_models import check_replay, dimensions
+from gymnasium_solver.algos.configs.world_models import Dim, WorldModelConfig
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
-from gymnasium_solver.config.schema import Activation, Count, Float, GradNorm, NonNegativeInt
-from gymnasium_solver.config.types import HiddenDims, ObsNormalization
+from gymnasium_solver.config.schema import Count, Float, NonNegativeInt
 
 MANY_ACTIONS, MORE_ITERATIONS = 20, 2  # so many components are planned in more iterations
 RHO, EPISODIC_RHO = 0.5, 0.7
 
-Dim = Count | None
 Positive = Annotated[Float, Field(gt=0)]
 NonNegative = Annotated[Float, Field(ge=0)]
 
@@ -45,26 +42,18 @@ WITHOUT = {
 }
 
 
-class TDMPC2Config(OffPolicyConfig):
+class TDMPC2Config(WorldModelConfig):
+    sizes: ClassVar[dict[str, Any]] = SIZES
+    without: ClassVar[dict[str, str]] = WITHOUT
+    defaults: ClassVar[dict[str, Any]] = {
+        "buffer_size": 1_000_000,
+        "max_grad_norm": 20.0,
+        "activation": "mish",
+        "normalize_obs": False,
+    }
+
     batch_size: Annotated[Count, live(), searched("pow2:32..512", main=True)] = 256
     """Subsequences per gradient step, each of `plan_horizon` steps. Larger: less noisy, slower."""
-    buffer_size: Count = 1_000_000
-    """Capacity of the replay buffer in transitions, over all environments. More: more varied, older
-    data."""
-    n_step: Annotated[Literal[1], searched("")] = 1
-    """Targets are of one step; plans look further ahead."""
-    max_grad_norm: GradNorm = 20.0
-    """Clip the gradient norm to this value, of the model and of the policy. null: no clipping."""
-    hidden_dims: Annotated[HiddenDims, searched("")] = (256, 256)
-    """Not read: model_size and mlp_dim set the width of the hidden layers."""
-    activation: Activation = "mish"
-    """Activation function of the hidden layers."""
-    normalize_obs: ObsNormalization = False
-    """Normalise observations. rolling (or true): by running mean and standard deviation. static:
-    by the bounds of the space. auto: rolling if random steps show large or uneven numbers."""
-    normalize_reward: bool | Literal["auto"] = False
-    """Divide rewards by the running standard deviation of the discounted return. Rewards and values
-    are learnt on a logarithmic scale, so this is rarely needed."""
     pretrain_updates: Literal["auto"] | NonNegativeInt = "auto"
     """Gradient steps before the first planned action, beyond those that are due. auto: one for each
     of the `learning_starts` random steps, of which five episodes, and at least 1,000, are usual."""
@@ -143,8 +132,6 @@ class TDMPC2Config(OffPolicyConfig):
 
     @model_validator(mode="after")
     def _check_tdmpc2(self) -> Self:
-        what = f"a subsequence of plan_horizon {self.plan_horizon}"
-        check_replay(self, WITHOUT, self.plan_horizon, what)
         if self.size.latent_dim % self.simnorm_dim:
             raise ValueError(
                 f"latent_dim {self.size.latent_dim} is not a multiple of simnorm_dim "
@@ -165,8 +152,8 @@ class TDMPC2Config(OffPolicyConfig):
         return self
 
     @property
-    def size(self) -> ModelSize:
-        return dimensions(self, SIZES)
+    def rows_needed(self) -> tuple[int, str]:
+        return self.plan_horizon, f"a subsequence of plan_horizon {self.plan_horizon}"
 
     @property
     def widest_layer(self) -> int:
