@@ -20,7 +20,7 @@ from torch import Tensor
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.a2c import A2CConfig
 from gymnasium_solver.algos.extensions.extension import Learnt
-from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import RolloutValues, build_actor_critic, details, prepare
 from gymnasium_solver.algos.policy_loss import (
     LOSS_METRICS,
@@ -44,14 +44,9 @@ class A2C(Learner):
         self.values = RolloutValues(self)
 
     def loss(self, batch: Batch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        terms = policy_gradient_loss(self.net, self.actions, batch, c)
-        return terms.total, terms._asdict()
+        return policy_gradient_loss(self.net, self.actions, batch, c)
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        with self.observing(rollout):
-            return self._update(rollout, self.scheduled_values(env_steps, total_steps))
-
-    def _update(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+    def learn(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
         cfg, valid = self.config, rollout.valid
         extrinsic, bonus = self.scaled_reward(rollout), self.bonus(rollout)
         values = self.values(rollout)
@@ -79,8 +74,7 @@ class A2C(Learner):
         quality = data.explained_variance
         return {
             **found,
-            **scaled_losses(found["opt/loss/value"], found["opt/policy/entropy"], hp),
+            **scaled_losses(found, hp),
             **({} if math.isnan(quality) else {"opt/value/explained_var": quality}),
             **more,
-            **hp_metrics(hp),
         }

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.algos.configs.bc import BCConfig
-from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import build_actor_critic
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
@@ -79,12 +79,8 @@ class BC(Learner):
         terms = bc_loss(self.net, self.actions, batch, c["ent_coef"], by_mode=self.by_mode)
         return terms[0], dict(zip(METRICS, terms, strict=False))
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        """One gradient step per minibatch of the rollout, and the metrics."""
-        with self.observing(rollout):
-            return self._update(rollout, self.scheduled_values(env_steps, total_steps))
-
-    def _update(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+    def learn(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+        """One gradient step per minibatch of the rollout."""
         cfg, numbers = self.config, {"ent_coef": hp["ent_coef"]}
         data = DemoBatch(
             map_obs(self.to_device, rollout.valid_obs()),
@@ -101,12 +97,7 @@ class BC(Learner):
             details = self.descent.gradient_norms(first, numbers) | units.metrics(first.obs)
         steps = self.descent(data, numbers, hp["policy_lr"], parts)
         self.n_updates += len(parts)
-        return {
-            **steps.numbers(METRICS),
-            **self._held_out_metrics(),
-            **details,
-            **hp_metrics(hp),
-        }
+        return steps.numbers(METRICS) | self._held_out_metrics() | details
 
     @torch.no_grad()
     def _held_out_metrics(self) -> dict[str, float]:

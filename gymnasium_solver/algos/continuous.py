@@ -1,15 +1,13 @@
 """Shared parts of the algorithms with an actor and critics of their own: SAC, CrossQ, TD3, DDPG.
 
     net = build_networks(learner, n_actor_outputs=..., n_critics=2, n_critic_actions=...)
-    policy = soft_policy(learner)                # SAC, CrossQ; deterministic_policy: TD3, DDPG
+    policy = noisy_policy(learner, SoftPolicy, keeps)
+    metrics, errors = learn_critics(learner, batch, hp, noise, numbers)
+    found = learn_actor(learner, batch, hp, noise, numbers)
 
-The temperature alpha of a soft actor-critic weights entropy against reward. It is learnt
-(`ent_coef: auto`) so that the policy's entropy stays at `target_entropy`, or it is a number or a
-schedule. Its gradient is taken with respect to log alpha, as in most implementations; the paper
-uses alpha, which only changes the step size.
+What soft actor-critics share is in soft.py, the losses of deterministic actors are below.
 """
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,15 +19,13 @@ from gymnasium_solver.algos.replay_learner import ReplayLearner, SequenceLengths
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.fast.descent import Descent
-from gymnasium_solver.fast.program import Hp, Learnt
+from gymnasium_solver.fast.program import Hp
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics, with_actions
 from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.nets.recurrent import Recurrence
-from gymnasium_solver.nets.renorm import batch_statistics, take_moments
-from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
-from gymnasium_solver.spaces.action_dists import require_bounded_box
-from gymnasium_solver.spaces.actions import DiscreteActions, mask_tensor
+from gymnasium_solver.nets.renorm import MOMENTUM, batch_statistics, take_moments
+from gymnasium_solver.policies.continuous import DeterministicPolicy
+from gymnasium_solver.spaces.actions import mask_tensor
 
 # Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.
 KEEPS = {"gaussian": 0.0, "ou": 0.85}
@@ -37,6 +33,8 @@ CRITIC_METRICS = {"loss": "opt/loss/critic", "q": "opt/q/mean", "norm": "opt/gra
 ACTOR_METRICS = {
     "loss": "opt/loss/policy", "norm": "opt/grads/norm/policy", "entropy": "opt/policy/entropy"
 }  # fmt: skip
+Loss = tuple[Tensor, dict[str, Tensor]]
+"""A loss and its named outputs, as a descent takes them."""
 
 
 def build_networks(
@@ -68,107 +66,20 @@ def build_networks(
     ).to(learner.device)
 
 
-def build_soft_networks(learner: Any, **more: Any) -> ActorCritics:
-    """The networks of a soft actor-critic, for Box or Discrete actions. Sets `n_actions` (0 for a
-    Box), `width` (of an action, or the number of actions) and `reads_masks` of the learner."""
-    cfg, actions = learner.config, learner.actions
-    n_actions = actions.n if isinstance(actions, DiscreteActions) else 0
-    if not n_actions:
-        needs = "Box or Discrete actions"
-        require_bounded_box(learner.action_space, cfg.algo_id, cfg.env_id, needs)
-    learner.n_actions, learner.reads_masks = n_actions, bool(n_actions)
-    learner.width = n_actions or actions.shape[0]
-    return build_networks(
-        learner,
-        n_actor_outputs=n_actions or 2 * learner.width,
-        n_critics=cfg.n_critics,
-        n_critic_actions=0 if n_actions else learner.width,
-        n_values=n_actions,
-        alpha=cfg.first_alpha(is_discrete=bool(n_actions)),
-        **more,
-    )
-
-
-def soft_policy(learner: ReplayLearner, sde_sample_freq: int = -1) -> SoftPolicy:
-    """The policy of a soft actor-critic."""
-    cfg: Any = learner.config
-    policy = SoftPolicy(
-        learner.net,
-        learner.observation_space,
-        learner.actions,
-        learner.act_rng,
-        cfg.noise_correlation,
-        noise_repeat=getattr(cfg, "noise_repeat", 1),
-        record=learner.execution.records_acting,
-        compile=learner.execution.compiles,
-        sde_sample_freq=sde_sample_freq,
-    )
+def noisy_policy(learner: ReplayLearner, kind: type, keeps: float, **more: Any) -> Any:
+    """A policy with exploration noise, of which each step keeps a share."""
+    policy = learner.make_policy(kind, learner.net, keeps, **more)
     learner.forwards["act"] = policy.explorer
     return policy
 
 
 def deterministic_policy(learner: ReplayLearner) -> DeterministicPolicy:
-    """The policy of TD3 and DDPG, with exploration noise."""
+    """The policy of TD3 and DDPG."""
     cfg: Any = learner.config
-    policy = DeterministicPolicy(
-        learner.net,
-        learner.observation_space,
-        learner.actions,
-        learner.act_rng,
-        KEEPS[cfg.exploration_noise_type],
-        record=learner.execution.records_acting,
-        compile=learner.execution.compiles,
-    )
-    learner.forwards["act"] = policy.explorer
+    policy: DeterministicPolicy
+    policy = noisy_policy(learner, DeterministicPolicy, KEEPS[cfg.exploration_noise_type])
     policy.noise_std = cfg.exploration_noise.values[-1]  # until a checkpoint sets it
     return policy
-
-
-def add_alpha(learner: ReplayLearner, **settings: Any) -> Descent | None:
-    """The descent of a learnt temperature: neither clipped nor decayed, within its bounds."""
-    cfg: Any = learner.config
-    if learner.net.temperature is None:
-        return None
-    bounds = (cfg.log_alpha_min, cfg.log_alpha_max)
-    free = {"max_grad_norm": None, "weight_decay": 0.0, "agc": None, "bounds": bounds}
-    return learner.add_descent("alpha", None, learner.net.temperature, **free | settings)
-
-
-def alpha_of(learner: ReplayLearner, hp: Hp) -> float | Tensor:
-    """The temperature: learnt, or its scheduled value."""
-    temperature = learner.net.temperature
-    alpha: float | Tensor = hp["ent_coef"] if temperature is None else temperature.alpha
-    return alpha
-
-
-def learn_alpha(
-    learner: ReplayLearner, descent: Descent, like: Descent, gap: Tensor, hp: Hp
-) -> dict[str, Tensor]:
-    """One gradient step on log alpha * (entropy - target); too little entropy raises alpha. `gap`:
-    the bracket, which may be overwritten. `like`: the descent in whose form the step is made."""
-    loss = learner.net.temperature.log_alpha.detach().squeeze(0) * gap
-    descent.along(gap.reshape(1), hp.get("alpha_lr", hp["policy_lr"]), like)
-    return {"opt/loss/alpha": loss}
-
-
-def target_entropy(learner: Any, hp: Hp, batch: Any) -> float | Tensor:
-    """The entropy that a learnt temperature holds the policy at, in the states of a batch."""
-    if "target_entropy" in hp:
-        return hp["target_entropy"]
-    if not learner.n_actions:
-        each = getattr(learner.config, "target_entropy_by_std", None)
-        return learner.width * (-1.0 if each is None else each)
-    largest = math.log(learner.n_actions) if batch.mask is None else _largest_entropy(batch)
-    return hp["target_entropy_ratio"] * largest
-
-
-def _largest_entropy(batch: Any) -> Tensor:
-    """Mean over states, that of a policy which takes all legal actions alike."""
-    if not isinstance(batch, SequenceBatch):
-        entropy: Tensor = batch.mask.sum(1).log().mean()
-        return entropy
-    logs = batch.mask[:, :-1].sum(2).clamp(min=1).log() * batch.valid
-    return logs.sum() / batch.valid.sum().clamp(min=1.0)
 
 
 def actor_turn(learner: ReplayLearner) -> bool:
@@ -177,37 +88,33 @@ def actor_turn(learner: ReplayLearner) -> bool:
     return (learner.descents["critic"].optimizer.n_steps + 1) % cfg.policy_delay == 0
 
 
-def numbered(moments: list[Tensor]) -> dict[str, Tensor]:
-    """Statistics of batch norms (nets/renorm.py) as outputs of a loss."""
-    return {f"moment {i}": moment for i, moment in enumerate(moments)}
-
-
-def moments_in(outputs: Mapping[str, Tensor]) -> list[Tensor]:
-    return [value for name, value in outputs.items() if name.startswith("moment")]
-
-
 def renamed(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     return {names[name]: value for name, value in found.items()}
 
 
-def taken_values(net: ActorCritics, batch: Any, burn_in: int = 0) -> Tensor | None:
+# -- for statistics: methods of a learner --------------------------------------------------------
+
+
+def taken_values(learner: Any, batch: Any) -> Tensor | None:
     """The lowest critic's value of the actions in a batch [B], by a pass through all networks; of
     sequences there are none."""
+    net = learner.net
     if isinstance(batch, SequenceBatch):
-        rows = rows_of(net, batch, burn_in)
+        rows = rows_of(net, batch, learner.burn_in)
         actions = None if batch.actions.ndim == 2 else rows.batch.actions
         net.actor.layers(rows.now(net.actor))
         net.critic.values(rows.now(net.critic), actions)
         return None
     is_discrete = batch.actions.ndim == 1
     _, outputs = net(batch.obs, None if is_discrete else batch.actions)
-    q = net.head.value(outputs).amin(0)
+    q: Tensor = net.head.value(outputs).amin(0)
     return q.gather(1, batch.actions.unsqueeze(1)).squeeze(1) if is_discrete else q
 
 
-def next_values(net: ActorCritics, batch: ReplayBatch) -> Tensor:
+def next_values(learner: Any, batch: ReplayBatch) -> Tensor:
     """The lowest critic's value of the states that follow [B]: of the mean action, or over the
     probabilities of discrete ones; without entropy."""
+    net: ActorCritics = learner.net
     x = net.encoder(batch.next_obs)
     outputs = net.actor_outputs(batch.next_obs)
     if batch.actions.ndim == 1:
@@ -217,45 +124,105 @@ def next_values(net: ActorCritics, batch: ReplayBatch) -> Tensor:
     return net.head.value(net.critic(x, best)).amin(0)
 
 
-class CriticTerms(NamedTuple):
-    loss: Tensor
-    q: Tensor  # mean
-    errors: Tensor  # absolute TD errors [B]
-    moments: list[Tensor]  # of batch norms
+# -- a step --------------------------------------------------------------------------------------
+
+
+class ActorBatch(NamedTuple):
+    """Input of the actor's loss, if it is not a batch of sequences."""
+
+    obs: Any  # tree of tensors [B, ...]
+    mask: Tensor | None = None  # legal actions [B, A], if the env provides masks
+    noise: Tensor | None = None  # standard normal [B, A], for Box actions
+    next_obs: Any = None  # to normalise by their statistics too (batch norm of block flash)
+
+
+def learn_critics(
+    learner: Any, batch: Any, hp: Hp, noise: Tensor | None, numbers: Mapping[str, Any]
+) -> tuple[dict[str, Any], Tensor]:
+    """One gradient step of the critics: metrics, and errors for priorities."""
+    given = batch._replace(noise=noise)
+    if not isinstance(batch, SequenceBatch):
+        given = given._replace(mask=None)  # the legal actions of s are not read
+    steps = learner.critic(given, numbers, hp.get("critic_lr", hp["policy_lr"]))
+    take_moments(learner.net.critic.mlps, _moments_in(steps.by_sample))
+    return renamed(steps.last(), CRITIC_METRICS), steps.by_sample["errors"]
+
+
+def learn_actor(
+    learner: Any, batch: Any, hp: Hp, noise: Tensor | None = None,
+    numbers: Mapping[str, Any] = {}, momentum: float = MOMENTUM,
+) -> dict[str, Any]:  # fmt: skip
+    """One gradient step of the actor. `momentum`: of its batch norms."""
+    if isinstance(batch, SequenceBatch):
+        given: Any = batch._replace(noise=noise)
+    else:
+        has_next = learner.config.block == "flash"
+        given = ActorBatch(batch.obs, batch.mask, noise, batch.next_obs if has_next else None)
+    steps = learner.actor(given, numbers, hp["policy_lr"])
+    take_moments(learner.net.actor.layers, _moments_in(steps.by_sample), momentum)
+    found: dict[str, Any] = steps.last()
+    return found
+
+
+def numbered(moments: list[Tensor]) -> dict[str, Tensor]:
+    """Statistics of batch norms (nets/renorm.py) as outputs of a loss."""
+    return {f"moment {i}": moment for i, moment in enumerate(moments)}
+
+
+def _moments_in(outputs: Mapping[str, Tensor]) -> list[Tensor]:
+    return [value for name, value in outputs.items() if name.startswith("moment")]
+
+
+# -- losses --------------------------------------------------------------------------------------
+
+
+Bounds = tuple[Tensor, Tensor] | None
+"""Of r and d in batch renormalisation; None: plain batch norm."""
 
 
 def both_critics(
-    net: ActorCritics,
-    target: Critics,
-    rows: Rows,
-    actions: Tensor | None,
-    next_actions: Tensor | None,
-) -> tuple[Tensor, Tensor, list[Tensor]]:
+    net: ActorCritics, target: Critics | None, rows: Rows, actions: Tensor | None,
+    next_actions: Tensor | None, bounds: Bounds = None,
+) -> tuple[Tensor, Tensor, list[Tensor]]:  # fmt: skip
     """Outputs of the critics for (s, a), of the target critics for (s', a'), and the statistics of
     batch norms. Batch norm gets both in one pass: apart, a critic would compare values that are
-    normalised differently. Target critics use the statistics of the batch as well."""
-    if not net.has_batch_norm:
+    normalised differently. Target critics use the statistics of the batch as well. Without them
+    (`target`: None) the second half of the critics' own pass is the target."""
+    if target is not None and not net.has_batch_norm:
         with torch.no_grad():
             following = target.values(rows.later(target), next_actions)
         return net.critic.values(rows.now(net.critic), actions), following, []
 
-    def joint(critics: Critics) -> tuple[Tensor, Tensor]:
-        inputs = [
+    def joint(critics: Critics) -> tuple[Tensor, Tensor, list[Tensor]]:
+        inputs = torch.cat([
             with_actions(rows.now(critics), actions),
             with_actions(rows.later(critics), next_actions),
-        ]
-        both = critics.shaped(critics.mlps(torch.cat(inputs)))
-        now, later = both.tensor_split(2, dim=1)
-        return now, later
+        ])  # fmt: skip
+        with batch_statistics(critics, bounds) as moments:
+            both = critics.shaped(critics.mlps(inputs))
+        return *both.unflatten(1, (2, -1)).unbind(1), moments  # [n, B, ...]
 
-    with torch.no_grad(), batch_statistics(target):
-        _, following = joint(target)
-    with batch_statistics(net.critic) as moments:
-        outputs, _ = joint(net.critic)
+    if target is None:
+        outputs, following, moments = joint(net.critic)
+        return outputs, following.detach(), moments
+    with torch.no_grad():
+        following = joint(target)[1]
+    outputs, _, moments = joint(net.critic)
     return outputs, following, moments
 
 
-# -- deterministic actors: TD3, DDPG -------------------------------------------------------------
+def fitted(
+    net: ActorCritics, rows: Rows, outputs: Tensor, wanted: Tensor, moments: list[Tensor]
+) -> Loss:
+    """The critics' loss for these targets."""
+    loss, q, errors = net.head.critics_loss(outputs, wanted, rows.batch.weight)
+    return loss, {"loss": loss, "q": q, "errors": rows.priorities(errors), **numbered(moments)}
+
+
+def seen_by_actor(net: ActorCritics, rows: Rows) -> tuple[Tensor, Tensor | None]:
+    """What the actor's layers take at s and, if they are given for its loss, at s'."""
+    has_next = isinstance(rows.batch, ActorBatch) and rows.batch.next_obs is not None
+    return rows.now(net.actor), rows.later(net.actor) if has_next else None
 
 
 def deterministic_critic_loss(
@@ -266,7 +233,7 @@ def deterministic_critic_loss(
     burn_in: int = 0,
     noise_std: Tensor | None = None,
     noise_clip: Tensor | None = None,
-) -> CriticTerms:
+) -> Loss:
     """Towards the target critics' value of the target actor's action, with clipped noise on it if
     `noise_std` is given."""
     rows = rows_of(net, given, burn_in)
@@ -283,79 +250,14 @@ def deterministic_critic_loss(
     )
     with torch.no_grad():
         wanted = net.head.target(net.head.lowest(following), batch.reward, batch.discount)
-    loss, q, errors = net.head.critics_loss(outputs, wanted, batch.weight)
-    return CriticTerms(loss, q, rows.priorities(errors), moments)
+    return fitted(net, rows, outputs, wanted, moments)
 
 
-def seen_by_actor(net: ActorCritics, rows: Rows) -> tuple[Tensor, Tensor | None]:
-    """What the actor's layers take at s and, if they are given for its loss, at s'."""
-    has_next = isinstance(rows.batch, ActorBatch) and rows.batch.next_obs is not None
-    return rows.now(net.actor), rows.later(net.actor) if has_next else None
-
-
-def deterministic_actor_loss(
-    net: ActorCritics, given: Any, burn_in: int = 0
-) -> tuple[Tensor, list[Tensor]]:
-    """Minus the first critic's value of the actor's action, and the statistics of batch norms."""
+def deterministic_actor_loss(net: ActorCritics, given: Any, burn_in: int = 0) -> Loss:
+    """Minus the first critic's value of the actor's action."""
     rows = rows_of(net, given, burn_in)
+    y, beside = seen_by_actor(net, rows)
     with batch_statistics(net.actor) as moments:
-        actions = torch.tanh(net.actor.outputs(*seen_by_actor(net, rows)))
-    q = net.head.value(net.critic.first(rows.now(net.critic), actions))
-    return -rows.mean(q), moments
-
-
-def learn_deterministically(
-    learner: Any, batch: Any, hp: Hp, noise: Tensor | None, numbers: Mapping[str, Any],
-    trains_actor: bool,
-) -> Learnt:  # fmt: skip
-    """One gradient step of the critics and, in its turn, of the actor."""
-    steps = learner.critic(for_critics(batch, noise), numbers, hp.get("critic_lr", hp["policy_lr"]))
-    take_moments(learner.net.critic, moments_in(steps.by_sample))
-    metrics = renamed(steps.last(), CRITIC_METRICS)
-    if trains_actor:
-        given = for_actor(batch, None, has_next=learner.config.block == "flash")
-        actor = learner.actor(given, {}, hp["policy_lr"])
-        take_moments(learner.net.actor, moments_in(actor.by_sample))
-        metrics |= renamed(actor.last(), ACTOR_METRICS)
-    return Learnt(metrics, steps.by_sample["errors"])
-
-
-# -- soft actor-critics with discrete actions: expectations over actions are exact ---------------
-
-
-class ActorBatch(NamedTuple):
-    """Input of the actor's loss, if it is not a batch of sequences."""
-
-    obs: Any  # tree of tensors [B, ...]
-    mask: Tensor | None = None  # legal actions [B, A], if the env provides masks
-    noise: Tensor | None = None  # standard normal [B, A], for Box actions
-    next_obs: Any = None  # to normalise by their statistics too (batch norm of block flash)
-
-
-def for_critics(batch: Any, noise: Tensor | None) -> Any:
-    """The input of the critics' loss. It does not read the legal actions of s."""
-    if isinstance(batch, SequenceBatch):
-        return batch._replace(noise=noise)
-    return batch._replace(noise=noise, mask=None)
-
-
-def for_actor(batch: Any, noise: Tensor | None, has_next: bool = False) -> Any:
-    """The input of the actor's loss. `has_next`: with the observations that follow."""
-    if isinstance(batch, SequenceBatch):
-        return batch._replace(noise=noise)
-    return ActorBatch(batch.obs, batch.mask, noise, batch.next_obs if has_next else None)
-
-
-def legal_log_probs(logits: Tensor, mask: Tensor | None) -> Tensor:
-    return torch.log_softmax(mask_tensor(logits, mask), dim=1)
-
-
-def soft_value(log_probs: Tensor, q: Tensor, alpha: Tensor) -> Tensor:
-    """Soft state value [B] from log-probabilities and Q-values [B, A]."""
-    return (log_probs.exp() * (q - alpha * log_probs)).sum(1)
-
-
-def of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
-    """The outputs [n, B], or [n, B, K], of critics [n, B, A] or [n, B, A, K] for actions [B]."""
-    index = actions.view(1, -1, 1, *[1] * (outputs.ndim - 3))
-    return outputs.gather(2, index.expand(len(outputs), -1, 1, *outputs.shape[3:])).squeeze(2)
+        actions = torch.tanh(net.actor.outputs(y, beside))
+    loss = -rows.mean(net.head.value(net.critic.first(rows.now(net.critic), actions)))
+    return loss, {"loss": loss, **numbered(moments)}

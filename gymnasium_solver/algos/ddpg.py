@@ -14,17 +14,19 @@ from torch import Tensor
 
 from gymnasium_solver.algos.configs.ddpg import DDPGConfig
 from gymnasium_solver.algos.continuous import (
+    ACTOR_METRICS,
+    Loss,
     build_networks,
     deterministic_actor_loss,
     deterministic_critic_loss,
     deterministic_policy,
-    learn_deterministically,
+    learn_actor,
+    learn_critics,
     next_values,
-    numbered,
+    renamed,
     taken_values,
 )
 from gymnasium_solver.algos.replay_learner import ReplayLearner
-from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.policies.continuous import DeterministicPolicy
@@ -49,15 +51,12 @@ class DDPG(ReplayLearner):
         self.target_critic = cast(Critics, self.critic.target)
         self.program = self.add_program(self.step)
 
-    def critic_loss(self, batch: Any, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        total, q, errors, moments = deterministic_critic_loss(
-            self.net, self.target_actor, self.target_critic, batch, self.burn_in
-        )
-        return total, {"loss": total, "q": q, "errors": errors} | numbered(moments)
+    def critic_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
+        targets = (self.target_actor, self.target_critic)
+        return deterministic_critic_loss(self.net, *targets, batch, self.burn_in)
 
-    def actor_loss(self, batch: Any, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        loss, moments = deterministic_actor_loss(self.net, batch, self.burn_in)
-        return loss, {"loss": loss} | numbered(moments)
+    def actor_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
+        return deterministic_actor_loss(self.net, batch, self.burn_in)
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         super().before_rollout(env_steps, total_steps)
@@ -65,10 +64,8 @@ class DDPG(ReplayLearner):
 
     def step(self, batch: Any, hp: Hp, turn: None) -> Learnt:
         """Update the critic, the actor and the target networks."""
-        return learn_deterministically(self, batch, hp, None, {}, True)
+        metrics, errors = learn_critics(self, batch, hp, None, {})
+        metrics |= renamed(learn_actor(self, batch, hp), ACTOR_METRICS)
+        return Learnt(metrics, errors)
 
-    def forward_all(self, batch: Any) -> Tensor | None:
-        return taken_values(self.net, batch, self.burn_in)
-
-    def next_values(self, batch: ReplayBatch) -> Tensor:
-        return next_values(self.net, batch)
+    forward_all, next_values = taken_values, next_values

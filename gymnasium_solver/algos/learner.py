@@ -13,7 +13,6 @@ It contains no loss and no update. An algorithm builds its network, its policy a
         def update(self, rollout, env_steps, total_steps): ...
 """
 
-import logging
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,19 +22,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.algos.agent import Snapshot, Tensors
+from gymnasium_solver.algos.agent import Agent, Snapshot, Tensors
 from gymnasium_solver.algos.extensions import extensions_for
 from gymnasium_solver.algos.extensions.extension import Extension
-from gymnasium_solver.algos.own_state import (
-    OWN,
-    load_attributes,
-    names_set_by,
-    split_attributes,
-)
+from gymnasium_solver.algos.own_state import OWN, OwnState
 from gymnasium_solver.config.schedule import AUTO, Schedule, at_start, marks_of
 from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.data.demonstrations import Demonstrations
-from gymnasium_solver.data.memory import Memory
+from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.fast.cuda_graph import on_device
@@ -49,7 +43,6 @@ from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.init import reinitialise
 from gymnasium_solver.nets.network import network_for
 from gymnasium_solver.nets.normalizer import RewardNormalizer
-from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.spaces.action_dists import chosen_kind
 from gymnasium_solver.spaces.observations import GoalFunctions, Space
 from gymnasium_solver.spaces.space_types import space_to_json
@@ -61,18 +54,6 @@ LARGE_ROLLOUT_BYTES = 16 * 2**20  # larger ones are reported before training, im
 if TYPE_CHECKING:
     from gymnasium_solver.algos.device_update import DeviceUpdate
 
-log = logging.getLogger(__name__)
-PACKAGE = __name__.partition(".")[0]
-
-
-def _is_ours(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] == PACKAGE
-
-
-def _is_saved_elsewhere(value: Any) -> bool:
-    """Objects of the framework, and modules and parameters, which the network has."""
-    return _is_ours(type(value)) or isinstance(value, nn.Module)
-
 
 class Part(NamedTuple):
     """A group of a descent's parameters: those of a module, with settings of their own."""
@@ -83,12 +64,9 @@ class Part(NamedTuple):
     settings: Mapping[str, Any] = {}
 
 
-class Learner:
-    has_replay = False
-    saves_replay = False
+class Learner(Agent):
     takes_stale = False
     """Whether it may learn from rollouts of an earlier policy, as collectors make them."""
-    memory: Memory | None = None
     device_update: "DeviceUpdate | None" = None
     """Its update from a rollout that is on its device; None: it has none."""
 
@@ -114,12 +92,9 @@ class Learner:
         self.extension_seed = int(init_seed.generate_state(2)[1])
         self.act_rng = np.random.default_rng(act_seed)
         self.rng = np.random.default_rng(learn_seed)
-        self.net: Any
-        self.policy: Policy
         self.optimizers: dict[str, Optimizer] = {}
         self.descents: dict[str, Descent] = {}
         self.forwards: dict[str, CompiledForward] = {}
-        self.n_updates = 0  # gradient steps, or rounds of them; the policy's version
         self.reward_normalizer = RewardNormalizer(
             int(config.n_envs), at_start(config.gamma), config.clip_reward, config.max_return,
             by_size=config.normalize_reward == "size",
@@ -132,7 +107,7 @@ class Learner:
         self.notes: list[str] = []
         self.wants_details = False
         self.extensions: list[Extension] = extensions_for(self)
-        self._has_warned = False
+        self._own = OwnState(self)
         self.build()
         self.policy.unread = self.network.critic_keys
         for extension in self.extensions:
@@ -140,6 +115,12 @@ class Learner:
 
     def build(self) -> None:
         """Build the network, the policy and the descents."""
+
+    def make_policy(self, kind: Callable[..., Any], net: Any, *args: Any, **more: Any) -> Any:
+        """A policy of this class on a network, which acts in the form that suits the run."""
+        given = (net, self.observation_space, self.actions, self.act_rng, *args)
+        how = self.execution
+        return kind(*given, record=how.records_acting, compile=how.compiles, **more)
 
     def _read_schedules(self, config: LearnerConfig) -> None:
         fields = type(config).model_fields
@@ -184,7 +165,6 @@ class Learner:
 
     @property
     def timer(self) -> Timer:
-        """Times the sections of an update; set by the training loop."""
         return self._timer
 
     @timer.setter
@@ -334,35 +314,13 @@ class Learner:
 
     @property
     def update_mode(self) -> str:
-        """How gradients are computed, as a short text for the user."""
         gradients = self.gradients.values()
         planned = {gradient.form for gradient in gradients if gradient.mode is None}
         return self.execution.describe({gradient.mode for gradient in gradients}, set(planned))
 
-    # -- acting -----------------------------------------------------------------------------
-
-    def act(
-        self,
-        obs: Any,
-        greedy: bool | None = None,
-        mask: Any = None,
-        is_first: Any = None,
-        as_trained: bool = False,
-    ) -> Any:
-        """The env's action for one observation or a batch: the greedy one, or a sample; by default
-        that by which the run of a loaded agent is judged.
-
-        A loaded agent applies the run's observation wrappers; `as_trained`: `obs` is as the policy
-        saw it in training, with the wrappers applied."""
-        return self.policy.act(obs, greedy, mask, is_first, as_trained)
-
-    def reset(self) -> None:
-        self.policy.reset()
-
     # -- training ---------------------------------------------------------------------------
 
     def use_goals(self, goals: Callable[[], GoalFunctions]) -> None:
-        """Take the env's goal functions, if this learner replaces goals."""
         for extension in self.extensions:
             extension.use_goals(goals)
 
@@ -378,7 +336,6 @@ class Learner:
             extension.demonstrations = source
 
     def start_training(self) -> None:
-        """Validate the setup before training and collect notes for the user."""
         self.notes += self.execution.notes
         self._note_sizes()
         for extension in self.extensions:
@@ -397,7 +354,6 @@ class Learner:
             )
 
     def set_clock(self, env_steps: int, total_steps: int) -> None:
-        """Read numbers that are given as schedules at this clock; called before each rollout."""
         if self._changing:
             now = {}
             for name in self._changing:
@@ -410,11 +366,18 @@ class Learner:
         for extension in self.extensions:
             extension.follow(env_steps, total_steps)
 
-    def before_rollout(self, env_steps: int, total_steps: int) -> None:
-        """Set the exploration parameters; called before each rollout."""
+    def update(
+        self, rollout: Rollout | DeviceRollout, env_steps: int, total_steps: int
+    ) -> dict[Any, Any]:
+        hp = self.scheduled_values(env_steps, total_steps)
+        if isinstance(rollout, DeviceRollout):
+            assert self.device_update is not None, "asked before, by `needs_host`"
+            return self.device_update(rollout, hp)
+        with self.observing(rollout):
+            return self.learn(rollout, hp) | hp_metrics(hp)
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, Any]:
-        """Learn from a rollout and return metrics. `env_steps` is the count before the rollout."""
+    def learn(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+        """Learn from a rollout and return metrics. `hp`: the scheduled values, now."""
         raise NotImplementedError
 
     def side_metrics(self, rollout: Rollout) -> dict[str, float]:
@@ -423,12 +386,6 @@ class Learner:
         for extension in self.extensions:
             found |= extension.report(rollout)
         return found
-
-    def open_memory(self, has_masks: bool) -> Memory:
-        raise RunError(f"{self.config.algo_id} has no replay buffer to load.")
-
-    def adopt_memory(self, memory: Memory) -> None:
-        """Continue with the replay buffer of an agent whose config differed."""
 
     # -- used by updates --------------------------------------------------------------------
 
@@ -510,26 +467,8 @@ class Learner:
             own, numbers = extension.state()
             tensors |= {extension.name: own} if own else {}
             extra |= {extension.name: numbers} if numbers else {}
-        own, numbers = self._own_attributes()
+        own, numbers = self._own.state()
         return tensors | ({OWN: own} if own else {}), extra | ({OWN: numbers} if numbers else {})
-
-    def _own_attributes(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """State that a plugin keeps in attributes of its own (algos/own_state.py)."""
-        kind = type(self)
-        if _is_ours(kind) or not all(_is_ours(c) for c in kind.__mro__ if "state" in vars(c)):
-            return {}, {}
-        ours = [names_set_by(c) for c in kind.__mro__ if _is_ours(c)]
-        names = vars(self).keys() - set().union(*ours)
-        tensors, numbers, left = split_attributes(self, names, _is_saved_elsewhere)
-        if left and not self._has_warned:
-            self._has_warned = True
-            log.warning(
-                "%s: a checkpoint does not have %s, so that a resume starts with new ones: define "
-                "state() and load_state() (docs/plugins.md).",
-                kind.__name__,
-                ", ".join(f"self.{name}" for name in left),
-            )
-        return tensors, numbers
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         for extension in self.extensions:  # one that refuses does so before anything is changed
@@ -542,7 +481,7 @@ class Learner:
             with torch.no_grad():
                 for key, value in optimizer.target_tensors().items():
                     value.copy_(torch.as_tensor(tensors["target"][key]))
-        load_attributes(self, tensors.get(OWN, {}), extra.get(OWN, {}))
+        self._own.load(tensors.get(OWN, {}), extra.get(OWN, {}))
         self.policy.load_state(extra["policy"])
         self.policy.rng.bit_generator.state = extra["act_rng"]
         self.rng.bit_generator.state = extra["learn_rng"]
@@ -561,7 +500,6 @@ class Learner:
             )
 
     def snapshot(self) -> Snapshot:
-        """Copy weights, optimiser moments and statistics, to restore after an update with NaNs."""
         statistics = {name: value.clone() for name, value in self._buffers()}
         return [optimizer.snapshot() for optimizer in self.optimizers.values()], statistics
 
@@ -594,14 +532,12 @@ class Learner:
     # -- weights ----------------------------------------------------------------------------
 
     def export_flat(self) -> dict[str, np.ndarray]:
-        """Flat weights and statistics: what another process needs to act like this agent."""
         arrays = {
             name: value.detach().cpu().numpy().copy() for name, value in self.flat_tensors().items()
         }
         return arrays | {"version": np.array(self.n_updates)}
 
     def import_flat(self, arrays: Mapping[str, np.ndarray]) -> None:
-        """Load what `export_flat` returned for an agent with the same config."""
         own = self.flat_tensors()
         for name, value in own.items():
             if name not in arrays or arrays[name].shape != tuple(value.shape):
@@ -620,7 +556,6 @@ class Learner:
         return weights | {f"buffer.{name}": value for name, value in self.net.named_buffers()}
 
     def load_weights(self, model: dict[str, Any]) -> None:
-        """Load all weights and statistics in place; names and shapes must match exactly."""
         skipped = self.load_matching_weights(model)
         if skipped:
             raise RunError(
@@ -630,8 +565,6 @@ class Learner:
             )
 
     def load_matching_weights(self, model: dict[str, Any]) -> list[str]:
-        """Load the tensors that match by name and shape (transfer). Return the names, from either
-        side, that did not match."""
         own = self.net.state_dict()
         fits = {
             name
@@ -662,11 +595,8 @@ class Learner:
     def load_matching_moments(
         self, moments: Mapping[str, Any], loaded: Collection[str]
     ) -> tuple[list[str], list[str]]:
-        """Load the saved state of the optimisers all of whose parameters are `loaded`. Return the
-        names of those that have it now, and of those that do not.
-
-        Not of parameters one by one: an optimiser counts its steps once, and parameters without
-        moments would take their first steps several times too long."""
+        # Not of parameters one by one: an optimiser counts its steps once, and parameters without
+        # moments would take their first steps several times too long.
         names = {id(p): name for name, p in self.net.named_parameters()}
         taken, left = list[str](), list[str]()
         for name, optimizer in self.optimizers.items():

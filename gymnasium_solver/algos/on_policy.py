@@ -10,7 +10,7 @@ network trains on sequences of `sequence_length` rows, [S, L, ...], each with th
 acting policy had before its first row; a minibatch is a subset of the sequences.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,13 +57,15 @@ class Targets(NamedTuple):
 
 class Prepared(NamedTuple):
     batch: Batch
-    n: int
-    """Number of samples, or of sequences."""
-    n_samples: int
     explained_variance: float
     targets: Targets
     n_rows: int
     """Rows of the rollout, reset rows included."""
+
+    @property
+    def n(self) -> int:
+        """Number of samples, or of sequences."""
+        return len(self.batch.advantage)
 
     def take(self, index: Tensor | slice) -> Batch:
         """Select samples or sequences."""
@@ -118,16 +120,19 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
             "critic_keys: policy and value share their hidden layers here, which would show the "
             "actor what only the critic sees: set share_trunk: false, without recurrent"
         )
-    if getattr(cfg, "normalize_values", False) and cfg.head != "linear":
-        raise ConfigError(
-            f"normalize_values rescales a linear output layer; head: {cfg.head} is of a plugin. "
-            "Remove one of them."
-        )
-    if getattr(cfg, "normalize_values", False) and cfg.block == "simbav2":
-        raise ConfigError("normalize_values rescales a linear output layer; remove block: simbav2")
-    if getattr(cfg, "normalize_values", False) and {"*", VALUE} & network.output_dims.keys():
-        raise ConfigError("normalize_values rescales one linear layer; remove output_dims of value")
-    if network.heads_by is not None and (recurrence or getattr(cfg, "normalize_values", False)):
+    normalizes = critic and getattr(cfg, "normalize_values", False)
+    conflicts = {
+        f"head: {cfg.head} of a plugin": cfg.head != "linear",
+        "block: simbav2": cfg.block == "simbav2",
+        "output_dims of value": bool({"*", VALUE} & network.output_dims.keys()),
+    }
+    for other, is_given in conflicts.items():
+        if normalizes and is_given:
+            raise ConfigError(
+                f"normalize_values rescales one linear output layer, which excludes {other}; "
+                "remove one of them"
+            )
+    if network.heads_by is not None and (recurrence or normalizes):
         other = "recurrent" if recurrence else "normalize_values"
         raise ConfigError(f"heads_by does not work with {other}; remove one of them")
     head = None
@@ -154,21 +159,15 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
         normalize_obs=cfg.obs_normalization,
         clip_obs=cfg.clip_obs,
         critic=critic,
-        normalize_values=critic and getattr(cfg, "normalize_values", False),
+        normalize_values=normalizes,
         sde_log_std_init=cfg.sde_log_std_init if getattr(cfg, "sde", False) else None,
         recurrence=recurrence,
         generator=learner.generator,
     ).to(learner.device)
-    policy = ActorPolicy(
-        net,
-        learner.observation_space,
-        learner.actions,
-        learner.act_rng,
-        record=learner.execution.records_acting,
-        compile=learner.execution.compiles,
-        on_host=learner.execution.acts_on_host,
+    policy: ActorPolicy = learner.make_policy(
+        ActorPolicy, net, on_host=learner.execution.acts_on_host,
         sde_sample_freq=getattr(cfg, "sde_sample_freq", -1),
-    )
+    )  # fmt: skip
     return net, policy
 
 
@@ -218,31 +217,63 @@ class RolloutValues:
 
     def _computed(self, rollout: Rollout, first: int) -> np.ndarray:
         """Values of the observations from row `first` on."""
+        learner, net = self.learner, self.learner.net
         given: list[Any] = [map_obs(lambda part: _flat_rows(part[first:]), rollout.obs)]
-        if self.learner.net.core is not None:
+        if net.core is not None:
             given += [_flat_rows(rollout.carry["core"][first:])]
             given += [_flat_rows(rollout.is_first[first:])]
         found = self._forward(*given)
         if found is None:
-            return self._by_torch(rollout)[first:]
+            function = net.value if net.core is None else net.step_value
+            return outputs_by_torch(learner, rollout, function, net.core is not None)[first:]
         return found[0].reshape(-1, rollout.is_first.shape[1])
 
-    @torch.no_grad()
-    def _by_torch(self, rollout: Rollout) -> np.ndarray:
-        net, device = self.learner.net, self.learner.device
-        rows = map_tree(lambda part: part.flatten(0, 1), rollout.obs_on(device))
-        if net.core is not None:
-            carry, first = (on_device(x, device) for x in (rollout.carry["core"], rollout.is_first))
-            given = (rows, carry.flatten(0, 1), first.flatten(0, 1))
-            values = in_chunks(lambda parts: net.step_value(*parts), given, net.has_images)
-        else:
-            values = in_chunks(net.value, rows, net.has_images)
-        return values.view(rollout.is_first.shape).cpu().numpy()
+
+@torch.no_grad()
+def outputs_by_torch(
+    learner: Learner, rollout: Rollout, function: Callable[..., Any], has_core: bool
+) -> np.ndarray:
+    """What a network computes for every observation of a rollout [T + 1, N, ...]. With a recurrent
+    core, each has the carry of the acting policy."""
+    device = learner.device
+    given = [rollout.obs_on(device)]
+    if has_core:
+        given += [on_device(x, device) for x in (rollout.carry["core"], rollout.is_first)]
+    rows = map_tree(lambda part: part.flatten(0, 1), given)
+    found: Tensor = in_chunks(lambda parts: function(*parts), rows, learner.net.has_images)
+    return found.view(*rollout.is_first.shape, *found.shape[1:]).cpu().numpy()
 
 
 def _flat_rows(part: np.ndarray) -> np.ndarray:
     """[T, N, ...] as [T * N, ...]."""
     return part.reshape(-1, *part.shape[2:])
+
+
+def learnt_columns(
+    learner: Learner, rollout: Rollout, has_core: bool, columns: dict[str, Any]
+) -> dict[str, Any]:
+    """Columns [T, N, ...] of a rollout, and its observations, as a batch on the device: the valid
+    rows [n, ...]. Of a recurrent network sequences [S, L, ...], with what these need."""
+    device, valid = learner.device, rollout.valid
+    if has_core or device.type != "cpu":
+        columns = map_tree(learner.to_device, columns) | {"obs": rollout.obs_on(device)}
+    if has_core:
+        cut = sequence_cut(learner, rollout)
+        return {
+            **map_tree(cut, columns),
+            "valid": cut.valid(learner.to_device(valid)),
+            "is_first": cut(learner.to_device(rollout.is_first)),
+            "carry": cut.starts(learner.to_device(rollout.carry["core"])),
+        }
+    rows, n = np.flatnonzero(valid), len(valid)
+    if device.type != "cpu":
+        index = learner.to_device(rows)
+        return map_tree(lambda part: part[:n].flatten(0, 1)[index], columns)
+
+    def taken(part: Any) -> Tensor:  # NumPy needs half of torch's time, for a small rollout
+        return torch.from_numpy(_flat_rows(np.asarray(part)[:n])[rows])
+
+    return map_tree(taken, columns | {"obs": rollout.obs})
 
 
 @torch.no_grad()
@@ -269,70 +300,21 @@ def prepare(
     """Build the training batch from a rollout and its advantages, returns and values [T, N].
 
     `raw_advantage`: before standardisation, for the metrics."""
-    valid, device, net = rollout.valid, learner.device, learner.net
+    valid = rollout.valid
     raw_advantage = advantage if raw_advantage is None else raw_advantage
     targets = Targets(advantage, returns, values, raw_advantage)
-    if net.core is None and device.type == "cpu":
-        return _prepared_rows(learner, rollout, targets)
-    actions = learner.to_device(rollout.actions)
-    flat_actions = actions.flatten(0, 1)
-    log_prob = acting_log_prob(learner, rollout, flat_actions)
-    columns = {
-        "advantage": learner.to_device(np.asarray(advantage, np.float32)),
-        "returns": learner.to_device(np.asarray(returns, np.float32)),
-        "value": learner.to_device(np.asarray(values, np.float32)),
-    }
-    mask = None if rollout.mask is None else learner.to_device(rollout.mask[:-1])
-    quality = ops.explained_variance(values[valid], returns[valid])
-    if net.core is not None:
-        cut = sequence_cut(learner, rollout)
-        batch = Batch(
-            obs=map_tree(cut, rollout.obs_on(device)),
-            actions=cut(actions),
-            log_prob=cut(log_prob.view(valid.shape)),
-            mask=None if mask is None else cut(mask),
-            valid=cut.valid(learner.to_device(valid)),
-            is_first=cut(learner.to_device(rollout.is_first)),
-            carry=cut.starts(learner.to_device(rollout.carry["core"])),
-            **{name: cut(column) for name, column in columns.items()},
-        )
-        return Prepared(batch, len(batch.advantage), int(valid.sum()), quality, targets, valid.size)
-    rows = learner.to_device(np.flatnonzero(valid))
-    batch = Batch(
-        obs=map_tree(lambda part: part[:-1].flatten(0, 1)[rows], rollout.obs_on(device)),
-        actions=flat_actions[rows],
-        log_prob=log_prob[rows],
-        mask=None if mask is None else mask.flatten(0, 1)[rows],
-        **{name: column.flatten()[rows] for name, column in columns.items()},
-    )
-    n = len(rows)
-    return Prepared(batch, n, n, quality, targets, valid.size)
-
-
-def _prepared_rows(learner: Learner, rollout: Rollout, targets: Targets) -> Prepared:
-    """The same for single rows on a CPU. Rows are taken in NumPy, which takes half of torch's time
-    for those of a small rollout."""
-    rows = np.flatnonzero(rollout.valid)
-
-    def chosen(column: np.ndarray) -> Tensor:
-        return torch.from_numpy(column.reshape(-1, *column.shape[2:])[rows])
-
-    log_prob = rollout.log_prob
+    log_prob: Any = rollout.log_prob
     if log_prob is None:
         flat_actions = learner.to_device(rollout.actions).flatten(0, 1)
-        log_prob = acting_log_prob(learner, rollout, flat_actions).numpy()[None]
-    advantage, returns, value = (
-        chosen(np.asarray(column, np.float32))
-        for column in (targets.advantage, targets.returns, targets.values)
-    )
-    batch = Batch(
-        obs=map_tree(lambda part: chosen(part[:-1]), rollout.obs),
-        actions=chosen(rollout.actions),
-        log_prob=chosen(log_prob),
-        advantage=advantage,
-        returns=returns,
-        value=value,
-        mask=None if rollout.mask is None else chosen(rollout.mask[:-1]),
-    )
-    quality = ops.explained_variance(value.numpy(), returns.numpy())
-    return Prepared(batch, len(rows), len(rows), quality, targets, rollout.valid.size)
+        log_prob = acting_log_prob(learner, rollout, flat_actions).view(valid.shape)
+    columns: dict[str, Any] = {
+        "advantage": np.asarray(advantage, np.float32),
+        "returns": np.asarray(returns, np.float32),
+        "value": np.asarray(values, np.float32),
+        "actions": rollout.actions,
+        "log_prob": log_prob,
+        "mask": rollout.mask,
+    }
+    batch = Batch(**learnt_columns(learner, rollout, learner.net.core is not None, columns))
+    quality = ops.explained_variance(columns["value"][valid], columns["returns"][valid])
+    return Prepared(batch, quality, targets, valid.size)

@@ -65,16 +65,9 @@ def evaluate_rows(
     return *actions.log_prob_entropy(outputs, net.log_std, taken), value
 
 
-class LossTerms(NamedTuple):
-    total: Tensor
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-
-
 def policy_gradient_loss(
     net: ActorCritic, actions: ActionKind, batch: Batch, c: Mapping[str, Tensor]
-) -> LossTerms:
+) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of REINFORCE and A2C: `batch.advantage` is the weight of the log-probabilities, or
     with a `clip_range` of the clipped probability ratio."""
     clip_range = c.get("clip_range")
@@ -93,7 +86,8 @@ def policy_gradient_loss(
         value_loss = mean_over(critic_losses(net, value, batch), batch)
     entropy_mean = mean_over(entropy, batch)
     total = policy_loss + c["vf_coef"] * value_loss - c["ent_coef"] * entropy_mean
-    return LossTerms(total, policy_loss, value_loss, entropy_mean)
+    terms = {"policy": policy_loss, "value": value_loss, "entropy": entropy_mean}
+    return total, {"total": total, **terms}
 
 
 def critic_losses(net: ActorCritic, outputs: Tensor, batch: Batch) -> Tensor:
@@ -122,9 +116,10 @@ LOSS_METRICS = {
 
 
 def scaled_losses(
-    value: float, entropy: float, hp: Mapping[str, float], has_critic: bool = True
-) -> dict[str, float]:
-    """The terms of the loss with their weights."""
+    metrics: Mapping[str, Any], hp: Mapping[str, Any], has_critic: bool = True
+) -> dict[str, Any]:
+    """The terms of the loss with their weights, from its metrics."""
+    entropy, value = metrics["opt/policy/entropy"], metrics["opt/loss/value"]
     found = {
         "opt/loss/entropy": -entropy,
         "opt/loss/entropy_scaled": 0.0 - hp["ent_coef"] * entropy,

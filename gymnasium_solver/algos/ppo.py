@@ -23,7 +23,7 @@ from gymnasium_solver.algos.advantages import AdvantageScale
 from gymnasium_solver.algos.agent import Tensors
 from gymnasium_solver.algos.configs.ppo import PPOConfig
 from gymnasium_solver.algos.extensions.extension import Learnt
-from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import (
     Prepared,
     RolloutValues,
@@ -131,22 +131,20 @@ class PPO(Learner):
 
     # -- the update -------------------------------------------------------------------------
 
+    def scheduled_values(self, env_steps: int, total_steps: int) -> dict[str, float]:
+        hp = super().scheduled_values(env_steps, total_steps)
+        return hp | {"policy_lr": self.lr_factor * hp["policy_lr"]}
+
     def update(
         self, rollout: Rollout | DeviceRollout, env_steps: int, total_steps: int
     ) -> dict[Any, Any]:
-        hp = self.scheduled_values(env_steps, total_steps)
-        hp["policy_lr"] *= self.lr_factor
-        if isinstance(rollout, DeviceRollout):
-            metrics = {**self.device_update(rollout, hp), "opt/ppo/kl_stop_triggered": 0.0}
-        else:
-            with self.observing(rollout):
-                metrics = self._update(rollout, hp)
+        metrics = super().update(rollout, env_steps, total_steps)
         if (target := self.config.adaptive_kl) is not None:
             kl = by_name(metrics)["opt/ppo/approx_kl"]
             self.lr_factor = adapted(self.lr_factor, float(kl), target)
         return metrics
 
-    def _update(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+    def learn(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
         cfg, lr = self.config, hp["policy_lr"]
         numbers = {name: hp[name] for name in self.numbers}
         stop = None if cfg.target_kl is None else ("kl", 1.5 * cfg.target_kl)
@@ -172,11 +170,10 @@ class PPO(Learner):
         metrics = {"opt/grads/norm/all": 0.0, **dict(zip(measured, numbers_now, strict=True))}
         return {
             **metrics,
-            **scaled_losses(metrics["opt/loss/value"], metrics["opt/policy/entropy"], hp),
+            **scaled_losses(metrics, hp),
             **more,
             "opt/value/explained_var": data.explained_variance,
             "opt/ppo/kl_stop_triggered": float(is_stopped),
-            **hp_metrics(hp),
         }
 
     def _passes(

@@ -9,7 +9,7 @@ from torch import Tensor
 from gymnasium_solver import processes
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.device_update import MEASURED_ROWS, DeviceUpdate
-from gymnasium_solver.algos.policy_loss import MEASURED, Batch, evaluate_actions
+from gymnasium_solver.algos.policy_loss import MEASURED, Batch, evaluate_actions, scaled_losses
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.tree import map_tree
@@ -84,9 +84,8 @@ class PPODeviceUpdate(DeviceUpdate):
         left = (batch.returns - batch.value).var(correction=0)
         return found | {
             "opt/grads/norm/all": norm,
-            "opt/loss/entropy": -found["opt/policy/entropy"],
-            "opt/loss/entropy_scaled": 0.0 - hp["ent_coef"] * found["opt/policy/entropy"],
-            "opt/loss/value_scaled": hp["vf_coef"] * found["opt/loss/value"],
+            **scaled_losses(found, hp),
+            "opt/ppo/kl_stop_triggered": torch.zeros(()),
             "opt/value/explained_var": torch.where(variance == 0, torch.nan, 1 - left / variance),
         }
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.pqn import PQNConfig
 from gymnasium_solver.algos.device_update import MEASURED_ROWS, DeviceUpdate
-from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.q_learning import METRICS, QBatch, QFit, build_q_network
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.rollout import Rollout
@@ -46,17 +46,8 @@ class PQN(Learner):
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
 
-    def update(
-        self, rollout: Rollout | DeviceRollout, env_steps: int, total_steps: int
-    ) -> dict[Any, Any]:
-        """Update from one rollout and return the metrics."""
-        hp = self.scheduled_values(env_steps, total_steps)
-        if isinstance(rollout, DeviceRollout):
-            return self.device_update(rollout, hp)
-        with self.observing(rollout):
-            target = self._targets(rollout)
-            metrics = self.fit(rollout, target, self.config.n_epochs, hp["policy_lr"])
-        return metrics | hp_metrics(hp)
+    def learn(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+        return self.fit(rollout, self._targets(rollout), self.config.n_epochs, hp["policy_lr"])
 
     def _targets(self, rollout: Rollout) -> np.ndarray:
         """Targets [T, N] of Q(s, a)."""

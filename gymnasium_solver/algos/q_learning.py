@@ -13,12 +13,10 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.algos.learner import Learner
-from gymnasium_solver.algos.on_policy import sequence_cut
+from gymnasium_solver.algos.on_policy import learnt_columns, outputs_by_torch
 from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.descent import Part
-from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
@@ -47,15 +45,7 @@ def build_q_network(
         generator=learner.generator,
         **options,
     ).to(learner.device)
-    policy = QPolicy(
-        net,
-        learner.observation_space,
-        actions,
-        learner.act_rng,
-        exploration,
-        record=learner.execution.records_acting,
-        compile=learner.execution.compiles,
-    )
+    policy: QPolicy = learner.make_policy(QPolicy, net, exploration)
     learner.forwards["act"] = policy.explorer
     # Initial values, until a checkpoint or the training schedule sets them.
     last = {name: schedule.values[-1] for name, schedule in learner.schedules.items()}
@@ -107,39 +97,15 @@ class QFit:
     def values(self, rollout: Rollout) -> np.ndarray:
         """Q-values of all observations of a rollout [T + 1, N, A]; with a recurrent core, each with
         the carry of the acting policy."""
-        device = self.learner.device
-        rows = map_tree(lambda part: part.flatten(0, 1), rollout.obs_on(device))
-        if self.net.q.core is None:
-            q: Tensor = in_chunks(self.net, rows, self.net.has_images)
-        else:
-            carry, first = (
-                on_device(x, device).flatten(0, 1)
-                for x in (rollout.carry["core"], rollout.is_first)
-            )
-            given = (rows, carry, first)
-            q = in_chunks(lambda parts: self.net.step(*parts)[0], given, self.net.has_images)
-        return q.cpu().numpy().reshape(*rollout.is_first.shape, -1)
+        net, has_core = self.net, self.net.q.core is not None
+        function = (lambda *given: net.step(*given)[0]) if has_core else net
+        return outputs_by_torch(self.learner, rollout, function, has_core)
 
     def batch(self, rollout: Rollout, target: np.ndarray) -> QBatch:
         """The rollout's valid rows, with targets [T, N]."""
-        learner, valid = self.learner, rollout.valid
-        if self.net.q.core is not None:
-            cut = sequence_cut(learner, rollout)
-            return QBatch(
-                map_tree(cut, rollout.obs_on(learner.device)),
-                cut(learner.to_device(rollout.actions)),
-                cut(learner.to_device(target)),
-                cut.valid(learner.to_device(valid)),
-                cut(learner.to_device(rollout.is_first)),
-                cut.starts(learner.to_device(rollout.carry["core"])),
-            )
-        rows = learner.to_device(np.flatnonzero(valid))
-        obs = rollout.obs_on(learner.device)
-        return QBatch(
-            map_tree(lambda part: part[:-1].flatten(0, 1)[rows], obs),
-            learner.to_device(rollout.actions[valid]),
-            learner.to_device(target[valid]),
-        )
+        columns = {"actions": rollout.actions, "target": target}
+        has_core = self.net.q.core is not None
+        return QBatch(**learnt_columns(self.learner, rollout, has_core, columns))
 
     def __call__(
         self, rollout: Rollout, target: np.ndarray, n_epochs: int, lr: float

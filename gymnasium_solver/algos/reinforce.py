@@ -19,7 +19,7 @@ from torch import Tensor
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.advantages import elite_rows, leave_one_out
 from gymnasium_solver.algos.configs.reinforce import ReinforceConfig
-from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import (
     Prepared,
     RolloutValues,
@@ -49,14 +49,9 @@ class Reinforce(Learner):
         self.values = RolloutValues(self)
 
     def loss(self, batch: Batch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        terms = policy_gradient_loss(self.net, self.actions, batch, c)
-        return terms.total, terms._asdict()
+        return policy_gradient_loss(self.net, self.actions, batch, c)
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        with self.observing(rollout):
-            return self._update(rollout, self.scheduled_values(env_steps, total_steps))
-
-    def _update(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+    def learn(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
         cfg, data = self.config, self._prepare(rollout)
         names = ["ent_coef", "vf_coef", "clip_range"]
         numbers = {name: hp[name] for name in names if name in hp}
@@ -71,12 +66,9 @@ class Reinforce(Learner):
         steps = self.descent(data.batch, numbers, hp["policy_lr"], parts)
         self.n_updates += 1
         found = steps.numbers(LOSS_METRICS)
-        value, entropy = found["opt/loss/value"], found["opt/policy/entropy"]
         if self.has_critic:
             more["opt/value/explained_var"] = data.explained_variance
-        return {
-            **found, **scaled_losses(value, entropy, hp, self.has_critic), **more, **hp_metrics(hp)
-        }  # fmt: skip
+        return found | scaled_losses(found, hp, self.has_critic) | more
 
     def _prepare(self, rollout: Rollout) -> Prepared:
         """Compute the returns and the weights of the actions: returns, or returns minus values."""

@@ -163,7 +163,7 @@ class ReplayLearner(Learner):
         return 0 if self.sequences is None else self.sequences.burn_in
 
     @property
-    def saves_replay(self) -> bool:  # type: ignore[override]
+    def saves_replay(self) -> bool:
         setting = self.config.save_replay
         return self.replay_bytes <= SMALL_REPLAY_BYTES if setting == "auto" else setting
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.sarsa import SarsaConfig
-from gymnasium_solver.algos.learner import Learner, hp_metrics
+from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.q_learning import QFit, build_q_network
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
@@ -36,12 +36,8 @@ class Sarsa(Learner):
         self.policy.epsilon = self.config.epsilon.at(env_steps, total_steps)
         self.policy.temperature = self.config.temperature.at(env_steps, total_steps)
 
-    def update(self, rollout: Rollout, env_steps: int, total_steps: int) -> dict[str, float]:
-        """Update from one rollout and return the metrics."""
-        hp = self.scheduled_values(env_steps, total_steps)
-        with self.observing(rollout):
-            target = self._targets(rollout)
-            return self.fit(rollout, target, 1, hp["policy_lr"]) | hp_metrics(hp)
+    def learn(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
+        return self.fit(rollout, self._targets(rollout), 1, hp["policy_lr"])
 
     def _targets(self, rollout: Rollout) -> np.ndarray:
         """Targets [T, N] of Q(s, a)."""

@@ -10,9 +10,8 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.continuous import ActorBatch
-from gymnasium_solver.algos.crossq import (
-    CrossQ,
-    CrossQConfig,
+from gymnasium_solver.algos.crossq import CrossQ, CrossQConfig
+from gymnasium_solver.algos.soft import (
     actor_loss,
     critic_loss,
     discrete_actor_loss,
@@ -29,15 +28,17 @@ from tests.acting import best, drawn
 OBS = spaces.Box(-10, 10, (3,), np.float32)
 BOX = spaces.Box(-1, 1, (2,), np.float32)
 N_ENVS = 2
-PLAIN = {"r_max": torch.tensor(1.0), "d_max": torch.tensor(0.0)}
+PLAIN = (torch.tensor(1.0), torch.tensor(0.0))
 
 
-def train_pass(
-    layers: nn.Module, x: Tensor, r_max: Tensor, d_max: Tensor
-) -> tuple[Tensor, list[Tensor]]:
-    with batch_statistics(layers, (r_max, d_max)) as moments:
+def train_pass(layers: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    with batch_statistics(layers, PLAIN) as moments:
         y = layers(x)
     return y, moments
+
+
+def moments_in(found: dict[str, Tensor]) -> list[Tensor]:
+    return [value for name, value in found.items() if name.startswith("moment")]
 
 
 def agent_for(seed: int = 0, actions: Any = BOX, **fields: Any) -> CrossQ:
@@ -73,20 +74,19 @@ def random_batch(n: int = 5, discount: float = 0.9) -> tuple[ReplayBatch, Tensor
 
 def test_the_target_comes_from_the_same_pass_without_gradient() -> None:
     net, (batch, noise) = agent_for(seed=1).net, random_batch()
-    (loss, q_mean, error), moments = critic_loss(net, batch, torch.tensor(0.3), PLAIN)
+    loss, found = critic_loss(net, None, batch, torch.tensor(0.3), bounds=PLAIN)
 
     next_actions, log_prob = squash(net.actor(batch.next_obs), noise)
     now = torch.cat([batch.obs, batch.actions], 1)
     following = torch.cat([batch.next_obs, next_actions], 1)
-    both, expected_moments = train_pass(
-        net.critic.mlps.layers, torch.cat([now, following]), **PLAIN
-    )
+    both, expected_moments = train_pass(net.critic.mlps.layers, torch.cat([now, following]))
     q, next_q = both[:, :5, 0], both[:, 5:, 0]
     wanted = (batch.reward + 0.9 * (torch.minimum(*next_q) - 0.3 * log_prob)).detach()
-    torch.testing.assert_close(error, (q - wanted).abs().mean(0))
-    torch.testing.assert_close(q_mean, q.mean())
+    torch.testing.assert_close(found["errors"], (q - wanted).abs().mean(0))
+    torch.testing.assert_close(found["q"], q.mean())
     expected = 0.5 * ((q[0] - wanted).square().mean() + (q[1] - wanted).square().mean())
     torch.testing.assert_close(loss, expected)
+    moments = moments_in(found)
     for a, b in zip(moments, expected_moments, strict=True):
         torch.testing.assert_close(a, b)
     params = list(net.critic.parameters())
@@ -100,32 +100,32 @@ def test_the_target_comes_from_the_same_pass_without_gradient() -> None:
 def test_a_pass_apart_would_give_other_values() -> None:
     """What the joint pass is for: next observations far away are not normalised away."""
     net, (batch, _) = agent_for(seed=1).net, random_batch()
-    apart, _ = train_pass(net.critic.mlps.layers, torch.cat([batch.obs, batch.actions], 1), **PLAIN)
-    (_, q_mean, _), _ = critic_loss(
-        net, batch._replace(next_obs=batch.next_obs + 5), torch.tensor(0.0), PLAIN
-    )
-    assert abs(float(q_mean - apart.detach().mean())) > 0.01
+    apart, _ = train_pass(net.critic.mlps.layers, torch.cat([batch.obs, batch.actions], 1))
+    far = batch._replace(next_obs=batch.next_obs + 5)
+    _, found = critic_loss(net, None, far, torch.tensor(0.0), bounds=PLAIN)
+    assert abs(float(found["q"] - apart.detach().mean())) > 0.01
 
 
 def test_a_termination_is_not_bootstrapped_from() -> None:
     net, (batch, noise) = agent_for(seed=1).net, random_batch(discount=0.0)
-    (_, _, error), _ = critic_loss(net, batch, torch.tensor(9.0), PLAIN)
+    _, found = critic_loss(net, None, batch, torch.tensor(9.0), bounds=PLAIN)
     following = torch.cat([batch.next_obs, squash(net.actor(batch.next_obs), noise)[0]], 1)
     joint = torch.cat([torch.cat([batch.obs, batch.actions], 1), following])
-    q = train_pass(net.critic.mlps.layers, joint, **PLAIN)[0][:, :5, 0]
-    torch.testing.assert_close(error, (q - batch.reward).abs().mean(0).detach())
+    q = train_pass(net.critic.mlps.layers, joint)[0][:, :5, 0]
+    errors = (q - batch.reward).abs().mean(0).detach()
+    torch.testing.assert_close(found["errors"], errors)
 
 
 def test_the_actor_climbs_critics_with_running_moments() -> None:
     net, (batch, noise) = agent_for(seed=2).net, random_batch()
     given = ActorBatch(batch.obs, noise=noise)
-    (loss, entropy), moments = actor_loss(net, given, torch.tensor(0.3), PLAIN)
-    outputs, expected_moments = train_pass(net.actor.layers, batch.obs, **PLAIN)
+    loss, found = actor_loss(net, given, torch.tensor(0.3), bounds=PLAIN)
+    outputs, expected_moments = train_pass(net.actor.layers, batch.obs)
     actions, log_prob = squash(outputs, noise)
     q = net.critic(batch.obs, actions)
     torch.testing.assert_close(loss, (0.3 * log_prob - torch.minimum(*q)).mean())
-    torch.testing.assert_close(entropy, -log_prob.mean().detach())
-    assert len(moments) == len(expected_moments) == 4
+    torch.testing.assert_close(found["entropy"], -log_prob.mean().detach())
+    assert len(moments_in(found)) == len(expected_moments) == 4
 
 
 DISCRETE = spaces.Discrete(3)
@@ -137,32 +137,33 @@ def test_discrete_targets_are_exact_expectations_over_legal_actions() -> None:
     taken = torch.tensor([0, 2, 1, 0, 2])
     batch = batch._replace(actions=taken, noise=None, next_mask=MASK)
     alpha = torch.tensor(0.3)
-    (loss, q_mean, error), moments = discrete_critic_loss(net, batch, alpha, PLAIN)
+    loss, found = discrete_critic_loss(net, None, batch, alpha, bounds=PLAIN)
 
     logits = net.actor(batch.next_obs).masked_fill(~MASK, -math.inf)
     probs = torch.softmax(logits, 1)
     joint = torch.cat([batch.obs, batch.next_obs])
-    both, _ = train_pass(net.critic.mlps.layers, joint, **PLAIN)
+    both, _ = train_pass(net.critic.mlps.layers, joint)
     now, following = both[:, :5], torch.minimum(*both[:, 5:])
     soft = torch.where(MASK, probs * (following - 0.3 * probs.clamp(min=1e-9).log()), 0.0).sum(1)
     wanted = (batch.reward + 0.9 * soft).detach()
     q = now[:, torch.arange(5), taken]
-    torch.testing.assert_close(error, (q - wanted).abs().mean(0).detach())
-    torch.testing.assert_close(q_mean, q.mean().detach())
+    torch.testing.assert_close(found["errors"], (q - wanted).abs().mean(0).detach())
+    torch.testing.assert_close(found["q"], q.mean().detach())
     torch.testing.assert_close(loss, 0.5 * (q - wanted).square().mean(1).sum())
-    assert len(moments) == 4
+    assert len(moments_in(found)) == 4
 
 
 def test_the_discrete_actor_climbs_the_lowest_critic() -> None:
     net, (batch, _) = agent_for(seed=2, actions=DISCRETE).net, random_batch()
     given = ActorBatch(batch.obs, MASK)
-    (loss, entropy), _ = discrete_actor_loss(net, given, torch.tensor(0.3), PLAIN)
-    outputs, _ = train_pass(net.actor.layers, batch.obs, **PLAIN)
+    numbers = {"alpha": torch.tensor(0.3)}
+    loss, found = discrete_actor_loss(net, given, numbers, bounds=PLAIN)
+    outputs, _ = train_pass(net.actor.layers, batch.obs)
     probs = torch.softmax(outputs.masked_fill(~MASK, -math.inf), 1)
     q = torch.minimum(*net.critic(batch.obs))
     own = -(probs * probs.clamp(min=1e-9).log()).sum(1)
     torch.testing.assert_close(loss, -((probs * q).sum(1) + 0.3 * own).mean())
-    torch.testing.assert_close(entropy, own.mean().detach())
+    torch.testing.assert_close(found["entropy"], own.mean().detach())
 
 
 def running(module: Any) -> list[Tensor]:

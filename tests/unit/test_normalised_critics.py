@@ -13,8 +13,9 @@ from torch import nn
 from torch.nn import functional
 
 from gymnasium_solver.algos.batch_rows import rows_of
-from gymnasium_solver.algos.continuous import ActorBatch, both_critics, target_entropy
+from gymnasium_solver.algos.continuous import ActorBatch, both_critics
 from gymnasium_solver.algos.sac import SAC, SACConfig
+from gymnasium_solver.algos.soft import target_entropy
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.descent import Descent

@@ -10,13 +10,16 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
-from gymnasium_solver.algos.continuous import ActorBatch, learn_alpha, soft_value, target_entropy
+from gymnasium_solver.algos.continuous import ActorBatch
 from gymnasium_solver.algos.sac import SAC, SACConfig
-from gymnasium_solver.algos.soft_losses import (
+from gymnasium_solver.algos.soft import (
     actor_loss,
     critic_loss,
     discrete_actor_loss,
     discrete_critic_loss,
+    learn_alpha,
+    soft_value,
+    target_entropy,
 )
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
@@ -151,29 +154,31 @@ def test_the_target_is_reward_plus_the_lowest_next_value_and_entropy() -> None:
     net = constant_net([0, 0, 0, 0], [[0.0], [0.0]])
     batch = batch_for(torch.zeros(2, 2), [1, 2], [0.9, 0], noise=torch.zeros(2, 2))
     alpha, target = torch.tensor(0.5), critics([[5.0], [3.0]])
-    loss, q_mean, error, _ = critic_loss(net, target, batch, alpha)
+    loss, found = critic_loss(net, target, batch, alpha)
     log_pi = 2 * -0.5 * math.log(2 * math.pi)
     wanted = [1 + 0.9 * (3 - 0.5 * log_pi), 2]
-    assert error.tolist() == pytest.approx(wanted), "critics of 0: the error is the target"
+    assert found["errors"].tolist() == pytest.approx(wanted), (
+        "critics of 0: the error is the target"
+    )
     assert loss.item() == pytest.approx(2 * 0.5 * (wanted[0] ** 2 + 4) / 2), "two critics"
-    assert q_mean.item() == 0
+    assert found["q"].item() == 0
 
 
 def test_weights_of_prioritised_replay_scale_the_loss_and_not_the_errors() -> None:
     net = constant_net([0, 0, 0, 0], [[1.0], [3.0]])
     noise = torch.zeros(2, 2)
     batch = batch_for(torch.zeros(2, 2), [5, 0], [0, 0], weight=[0.25, 1.0], noise=noise)
-    loss, q_mean, error, _ = critic_loss(net, net.critic, batch, torch.tensor(0.0))
+    loss, found = critic_loss(net, net.critic, batch, torch.tensor(0.0))
     # Critic 1 errs by -4 and 1, critic 3 by -2 and 3.
     assert loss.item() == pytest.approx(0.5 * ((0.25 * 16 + 1) / 2 + (0.25 * 4 + 9) / 2))
-    assert error.tolist() == [(4 + 2) / 2, (1 + 3) / 2]
-    assert q_mean.item() == 2
+    assert found["errors"].tolist() == [(4 + 2) / 2, (1 + 3) / 2]
+    assert found["q"].item() == 2
 
 
 def test_the_critics_alone_get_a_gradient() -> None:
     agent = agent_for()
     batch = batch_for(torch.zeros(3, 2), [1, 2, 3], [0.9, 0.9, 0.9], noise=torch.ones(3, 2))
-    loss, *_ = critic_loss(agent.net, agent.target, batch, torch.tensor(1.0))
+    loss, _ = critic_loss(agent.net, agent.target, batch, torch.tensor(1.0))
     loss.backward()
     assert all(p.grad is not None for p in agent.net.critic.parameters())
     assert all(p.grad is None for p in agent.net.actor.parameters())
@@ -184,14 +189,14 @@ def test_the_actor_climbs_the_lowest_value_and_its_entropy() -> None:
     net = agent_for(seed=3).net
     torch.manual_seed(3)
     x, noise = torch.randn(32, 3), torch.randn(32, 2)
-    loss, entropy, _ = actor_loss(net, ActorBatch(x, noise=noise), torch.tensor(0.3))
+    loss, found = actor_loss(net, ActorBatch(x, noise=noise), torch.tensor(0.3))
     actions, log_prob = squash(net.actor(x), noise)
     q = net.critic(x, actions)
     assert (q[0] < q[1]).any()
     assert (q[1] < q[0]).any()
     expected = [0.3 * log_prob[i] - min(q[0, i], q[1, i]) for i in range(32)]
     torch.testing.assert_close(loss, sum(expected) / 32)
-    torch.testing.assert_close(entropy, -log_prob.detach().mean())
+    torch.testing.assert_close(found["entropy"], -log_prob.detach().mean())
 
 
 # -- the temperature ------------------------------------------------------------------------
@@ -295,10 +300,10 @@ def test_the_discrete_target_by_hand() -> None:
     net = constant_net([math.log(x) for x in p], [[0.0, 0, 0], [0, 0, 0]])
     target = critics([[1.0, 5, 0], [4, 2, 3]])
     batch = batch_for([0, 1], [1.0, 7.0], [0.9, 0.0])
-    loss, _, error, _ = discrete_critic_loss(net, target, batch, torch.tensor(0.1))
+    loss, found = discrete_critic_loss(net, target, batch, torch.tensor(0.1))
     entropy = -sum(x * math.log(x) for x in p)
     wanted = 1 + 0.9 * (0.5 * 1 + 0.25 * 2 + 0.1 * entropy)
-    assert error.tolist() == pytest.approx([wanted, 7])
+    assert found["errors"].tolist() == pytest.approx([wanted, 7])
     assert loss.item() == pytest.approx((wanted**2 + 49) / 2)
 
 
@@ -308,17 +313,17 @@ def test_forbidden_actions_are_not_bootstrapped_from() -> None:
     target = critics([[1.0, 2, 1e6], [1, 2, 1e6]])
     mask = torch.tensor([[True, True, False]])
     batch = batch_for([0], [0.0], [1.0], next_mask=mask)
-    _, _, error, _ = discrete_critic_loss(net, target, batch, torch.tensor(0.5))
+    _, found = discrete_critic_loss(net, target, batch, torch.tensor(0.5))
     entropy = math.log(3) - 2 / 3 * math.log(2)
-    assert error.tolist() == pytest.approx([4 / 3 + 0.5 * entropy])
+    assert found["errors"].tolist() == pytest.approx([4 / 3 + 0.5 * entropy])
 
 
 def test_each_discrete_action_is_learnt_by_its_own_output() -> None:
     net = constant_net([0, 0, 0], [[1.0, 2, 3], [4, 5, 6]])
     batch = batch_for([2, 0], [0.0, 0.0], [0.0, 0.0])
-    loss, q_mean, error, _ = discrete_critic_loss(net, net.critic, batch, torch.tensor(0.0))
-    assert error.tolist() == [(3 + 6) / 2, (1 + 4) / 2]
-    assert q_mean.item() == pytest.approx((3 + 1 + 6 + 4) / 4)
+    loss, found = discrete_critic_loss(net, net.critic, batch, torch.tensor(0.0))
+    assert found["errors"].tolist() == [(3 + 6) / 2, (1 + 4) / 2]
+    assert found["q"].item() == pytest.approx((3 + 1 + 6 + 4) / 4)
     loss.backward()
     gradient = next(net.critic.parameters()).grad
     assert gradient is not None
@@ -330,7 +335,7 @@ def test_the_discrete_actor_against_brute_force() -> None:
     x = torch.randn(6, 3)
     mask = torch.tensor([[True, True, False], [True, True, True]] * 3)
     numbers = {"alpha": torch.tensor(0.4), "penalty_coef": torch.tensor(0.0)}
-    loss, entropy, _ = discrete_actor_loss(net, None, ActorBatch(x, mask=mask), numbers)
+    loss, found = discrete_actor_loss(net, ActorBatch(x, mask=mask), numbers)
     q, logits = net.critic(x).amin(0).detach(), net.actor(x).detach()
     total, entropies = 0.0, 0.0
     for row in range(6):
@@ -342,7 +347,7 @@ def test_the_discrete_actor_against_brute_force() -> None:
             pa * (0.4 * math.log(pa) - float(q[row, a])) for pa, a in zip(p, legal, strict=True)
         )
     assert loss.item() == pytest.approx(total / 6, rel=1e-5)
-    assert entropy.item() == pytest.approx(entropies / 6, rel=1e-5)
+    assert found["entropy"].item() == pytest.approx(entropies / 6, rel=1e-5)
     loss.backward()
     gradients = [p.grad for p in net.actor.parameters()]
     assert all(g is not None and torch.isfinite(g).all() for g in gradients)
@@ -354,9 +359,10 @@ def test_the_entropy_penalty_by_hand() -> None:
     net = constant_net([math.log(3), 0.0, -200], [[0.0, 0, 0]])
     uniform: Any = Constant([0.0, 0, -200])
     numbers = {"alpha": torch.tensor(0.0), "penalty_coef": torch.tensor(2.0)}
-    loss, entropy, _ = discrete_actor_loss(net, uniform, ActorBatch(torch.zeros(4, 3)), numbers)
+    given = ActorBatch(torch.zeros(4, 3))
+    loss, found = discrete_actor_loss(net, given, numbers, steady_actor=uniform)
     own = math.log(4) - 0.75 * math.log(3)
-    assert entropy.item() == pytest.approx(own)
+    assert found["entropy"].item() == pytest.approx(own)
     assert loss.item() == pytest.approx(0.5 * 2 * (math.log(2) - own) ** 2)
 
 

@@ -101,7 +101,7 @@ def smoothed_errors(noise: list[list[float]], actor: list[float], critics: list[
     """Targets that TD3 sees, its own critics being 0: reward 1, discount 0.9 and 0."""
     net = agent_for().net
     net.critic = critics_of([0.0] * len(critics))
-    found = continuous.deterministic_critic_loss(
+    _, found = continuous.deterministic_critic_loss(
         net,
         actor_of(actor),
         critics_of(critics),
@@ -109,7 +109,7 @@ def smoothed_errors(noise: list[list[float]], actor: list[float], critics: list[
         noise_std=torch.tensor(0.2),
         noise_clip=torch.tensor(0.5),
     )
-    return found.errors.tolist()
+    return found["errors"].tolist()
 
 
 def test_the_td3_target_takes_the_lowest_critic_at_the_smoothed_action() -> None:
@@ -132,13 +132,13 @@ def test_the_ddpg_target_is_the_one_critic_at_the_target_actors_action() -> None
     net = agent_for("ddpg").net
     net.critic = critics_of([0.0])
     batch = batch_for([1, 1], [0.9, 0])
-    loss, q_mean, error, _ = continuous.deterministic_critic_loss(
+    loss, found = continuous.deterministic_critic_loss(
         net, actor_of([0.5, 0.0]), critics_of([3.0]), batch
     )
     wanted = 1 + 0.9 * 3 * np.tanh(0.5)
-    assert error.tolist() == pytest.approx([wanted, 1])
+    assert found["errors"].tolist() == pytest.approx([wanted, 1])
     assert loss.item() == pytest.approx(0.5 * (wanted**2 + 1) / 2)
-    assert q_mean.item() == 0
+    assert found["q"].item() == 0
 
 
 def test_the_actor_climbs_the_first_critic() -> None:
