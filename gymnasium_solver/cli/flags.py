@@ -248,10 +248,8 @@ class Parser(argparse.ArgumentParser):
     def read(self, argv: Sequence[str]) -> Args:
         known = {name for action in self._actions for name in action.option_strings}
         words = [word for given in argv if (word := as_known(given, known)) or not given]
-        args, extra = self.parse_known_args(words, Args())
-        if extra and not any(word.startswith("-") for word in extra):
-            # Words after a flag, which argparse takes only in this mode: set RUN --at 5 FIELD=VALUE
-            args, extra = self.parse_known_intermixed_args(words, Args())
+        # Words may follow a flag: set RUN --at 5 FIELD=VALUE.
+        args, extra = self.parse_known_intermixed_args(words, Args())
         if extra:
             wrong = next((word for word in extra if word.startswith("-")), extra[0])
             raise UsageError(unknown_flag(wrong.partition("=")[0], known, self.prog))

@@ -142,7 +142,8 @@ def mcp(args: Args) -> None:
             "the MCP server needs the package mcp: pip install 'gymnasium-solver[mcp]'"
         ) from None
     from gymnasium_solver.serve.mcp.allowed import Settings
-    from gymnasium_solver.serve.mcp.server import build_server, is_loopback
+    from gymnasium_solver.serve.mcp.server import build_server
+    from gymnasium_solver.serve.web.security import is_loopback
 
     token = None
     if args.http and (args.allow_write or not is_loopback(args.host)):

@@ -1,7 +1,6 @@
 """`gsolve bench`: what is asked for reaches the parts, and bad input is told. `gsolve tune-envs`:
 cases, the choice, and the config it writes."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,8 @@ import pytest
 
 from gymnasium_solver.bench import report
 from gymnasium_solver.bench.tune import Case, Speed, best, cases, tuned
-from gymnasium_solver.cli import main as cli
 from gymnasium_solver.training.prepare import load_config
+from tests.cli.conftest import Gsolve
 
 
 @pytest.fixture
@@ -26,21 +25,24 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return calls
 
 
-def test_flags_reach_the_parts(asked: list[tuple[Any, ...]], tmp_path: Path, capsys: Any) -> None:
+def test_flags_reach_the_parts(
+    asked: list[tuple[Any, ...]], tmp_path: Path, gsolve: Gsolve
+) -> None:
     flags = ["--only", "engines", "startup", "--quick", "--repeats", "2", "--name", "n"]
-    flags += ["--out", str(tmp_path), "--peers-python", "py", "--json"]
-    assert cli.main(["bench", *flags]) == 0
+    flags += ["--out", str(tmp_path), "--peers-python", "py"]
+    assert gsolve.json("bench", *flags) == {"quick": True, "parts": {}}
     [(parts, options, out, name, more)] = asked
     assert (parts, out, name) == (["engines", "startup"], tmp_path, "n")
     assert (options.quick, options.repeats) == (True, 2)
     assert options.peers_python == Path("py").absolute()
     assert more["command"] == "gsolve bench --quick --only engines startup --repeats 2"
     assert more["images"] == tmp_path  # nothing lands in the docs
-    assert json.loads(capsys.readouterr().out) == {"quick": True, "parts": {}}
 
 
-def test_some_tasks_have_result_files_of_their_own(asked: list[tuple[Any, ...]]) -> None:
-    assert cli.main(["bench", "--only", "training", "--tasks", "sac", "dqn"]) == 0
+def test_some_tasks_have_result_files_of_their_own(
+    gsolve: Gsolve, asked: list[tuple[Any, ...]]
+) -> None:
+    gsolve("bench --only training --tasks sac dqn")
     [(_, options, _, name, more)] = asked
     assert options.chosen(["ppo", "dqn", "sac"]) == ["dqn", "sac"]
     assert name == "speed_sac_dqn", "speed.json keeps its other tasks"
@@ -56,16 +58,18 @@ def test_some_tasks_have_result_files_of_their_own(asked: list[tuple[Any, ...]])
         (["startup", "--tasks", "sac"], "startup; it has no tasks to choose from"),
     ],
 )
-def test_unknown_tasks_are_told(flags: list[str], said: str, tmp_path: Path, capsys: Any) -> None:
-    assert cli.main(["bench", "--out", str(tmp_path), "--only", *flags]) == 2
-    assert said in capsys.readouterr().err
+def test_unknown_tasks_are_told(
+    flags: list[str], said: str, tmp_path: Path, gsolve: Gsolve
+) -> None:
+    assert said in gsolve("bench --out", str(tmp_path), "--only", *flags, code=2)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_all_parts_three_times_is_what_is_measured_for_publishing(
+    gsolve: Gsolve,
     asked: list[tuple[Any, ...]],
 ) -> None:
-    assert cli.main(["bench"]) == 0
+    gsolve("bench")
     [(parts, options, out, name, more)] = asked
     assert parts == list(report.PARTS)
     assert (options.repeats, name) == (3, "speed")
@@ -85,10 +89,9 @@ def test_bad_input_is_told(
     flags: list[str],
     said: str,
     asked: list[tuple[Any, ...]],
-    capsys: pytest.CaptureFixture[str],
+    gsolve: Gsolve,
 ) -> None:
-    assert cli.main(["bench", *flags]) == 2
-    assert said in capsys.readouterr().err
+    assert said in gsolve("bench", *flags, code=2)
     assert asked == []
 
 
@@ -127,12 +130,11 @@ def test_the_written_config_keeps_the_size_of_a_rollout() -> None:
     assert (found["vectorization_mode"], found["n_envs"], found["n_steps"]) == ("vector", 16, 15)
 
 
-def test_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--try-envs", "2", "--engines", "sync", "vector", "--seconds", "0.05", "--json"]
+def test_measured(tmp_path: Path, gsolve: Gsolve) -> None:
+    words = ["--try-envs", "2", "--engines", "sync", "vector", "--seconds", "0.05"]
     output = tmp_path / "tuned.yaml"
-    assert cli.main(["tune-envs", "CartPole-v1:ppo", *words, "--write", str(output)]) == 0
+    found = gsolve.json("tune-envs CartPole-v1:ppo", *words, "--write", str(output))
     assert load_config(str(output)).n_envs == 2
-    found, _ = json.JSONDecoder().raw_decode(capsys.readouterr().out)
     assert {case["engine"] for case in found["cases"]} == {"sync", "vector"}
     assert all(case["steps_per_s"] > 100 for case in found["cases"])
     assert found["fastest"]["n_envs"] == 2
@@ -152,6 +154,5 @@ def test_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["a", "b"], "expected one target"),
     ],
 )
-def test_wrong_command_lines(words: list[str], text: str, capsys: Any) -> None:
-    assert cli.main(["tune-envs", *words]) == 2
-    assert text in capsys.readouterr().err
+def test_wrong_command_lines(words: list[str], text: str, gsolve: Gsolve) -> None:
+    assert text in gsolve("tune-envs", *words, code=2)

@@ -1,12 +1,11 @@
 """`gsolve check`: every problem of every file, with its line."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gymnasium_solver.cli.main import main
+from tests.cli.conftest import Gsolve
 
 MESSY = """\
 env_id: CartPole-v1
@@ -55,11 +54,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def check(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, Any]:
-    code = main(["check", *args, "--json"])
-    return code, json.loads(capsys.readouterr().out)
-
-
 def lines_of(found: Any) -> dict[str, int | None]:
     return {problem["text"]: problem["line"] for problem in found["problems"]}
 
@@ -70,10 +64,10 @@ def at(lines: dict[str, int | None], start: str) -> int | None:
     return line
 
 
-def test_all_problems_of_a_file_with_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_problems_of_a_file_with_their_lines(gsolve: Gsolve) -> None:
     Path("configs/Messy.yaml").write_text(MESSY)
-    code, found = check(capsys)
-    assert (code, found["files"], found["configs"]) == (1, 1, 4)
+    found = gsolve.json("check", code=1)
+    assert (found["files"], found["configs"]) == (1, 4)
     lines = lines_of(found)
     for start, line in {
         "n_envs: got 0": 2,
@@ -93,17 +87,16 @@ def test_all_problems_of_a_file_with_their_lines(capsys: pytest.CaptureFixture[s
     assert by_text["env_wrappers"] == [], "shared lines are named once, for the file"
     assert by_text["polcy_lr: un"] == ["ppo"]
 
-    assert main(["check"]) == 1
-    shown = capsys.readouterr().out.splitlines()
+    shown = gsolve("check", code=1).splitlines()
     assert f"{Path('configs/Messy.yaml')}:14: ppo: polcy_lr: unknown field." in "\n".join(shown)
     assert shown[-1] == "10 problems in 1 file; checked 4 configs in 1 file"
 
 
-def test_what_a_config_names_is_looked_up(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_config_names_is_looked_up(gsolve: Gsolve) -> None:
     Path("configs/Clashes.yaml").write_text(CLASHES)
-    code, found = check(capsys, "configs/Clashes.yaml", "configs", "--trust")
+    found = gsolve.json("check configs/Clashes.yaml configs --trust", code=1)
     lines = lines_of(found)
-    assert (code, found["files"]) == (1, 1), "a file that is named twice is checked once"
+    assert found["files"] == 1, "a file that is named twice is checked once"
     for start, line in {
         "env_id: Unknown environment 'CartPol-v1'. Did you mean CartPole-v1": 1,
         "plugins: cannot import 'no_such_module'": 2,
@@ -126,31 +119,28 @@ def test_what_a_config_names_is_looked_up(capsys: pytest.CaptureFixture[str]) ->
         ("env_id: CartPole-v1\n", None, "algo_id: not given, expected one of"),
     ],
 )
-def test_files_that_are_no_configs(text: str, line: int | None, message: str, capsys: Any) -> None:
+def test_files_that_are_no_configs(
+    text: str, line: int | None, message: str, gsolve: Gsolve
+) -> None:
     Path("configs/Odd.yaml").write_text(text)
-    code, found = check(capsys)
-    (problem,) = found["problems"]
-    assert code == 1
+    (problem,) = gsolve.json("check", code=1)["problems"]
     assert message in problem["text"]
     assert problem["line"] == line
     assert "Odd" not in problem["text"], "the path is named once"
 
 
-def test_templates_and_good_files_pass(capsys: pytest.CaptureFixture[str]) -> None:
+def test_templates_and_good_files_pass(gsolve: Gsolve) -> None:
     Path("configs/good.yaml").write_text(
         "env_id: ${env}\n_shared: &shared {n_steps: 32}\n"
         "ppo: {<<: *shared, policy_lr: ${lr}, batch_size: 32}\n"
     )
     Path("configs/merged.json").write_text('{"env_id": "CartPole-v1", "ppo": {"n_stepz": 3}}')
-    code, found = check(capsys, "configs/good.yaml")
-    assert (code, found["problems"]) == (0, [])
-    assert main(["check", "configs/good.yaml"]) == 0
-    assert capsys.readouterr().out == "1 config in 1 file: no problems\n"
-    code, found = check(capsys)
-    assert [problem["line"] for problem in found["problems"]] == [1]
+    assert gsolve.json("check configs/good.yaml")["problems"] == []
+    assert gsolve("check configs/good.yaml") == "1 config in 1 file: no problems\n"
+    assert [problem["line"] for problem in gsolve.json("check", code=1)["problems"]] == [1]
 
 
-def test_bad_paths(capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_paths(gsolve: Gsolve) -> None:
     Path("notes.txt").write_text("x")
     Path("empty").mkdir()
     for path, message in (
@@ -158,17 +148,14 @@ def test_bad_paths(capsys: pytest.CaptureFixture[str]) -> None:
         ("notes.txt", "config files end in .yaml"),
         ("empty", "no config files in empty"),
     ):
-        assert main(["check", path]) == 2
-        assert message in capsys.readouterr().err
+        assert message in gsolve("check", path, code=2)
 
 
-def test_a_config_is_checked_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "CartPole-v1:ppo"]) == 0
-    assert "in 1 file: no problems" in capsys.readouterr().out
+def test_a_config_is_checked_by_its_name(gsolve: Gsolve) -> None:
+    assert "in 1 file: no problems" in gsolve("check CartPole-v1:ppo")
 
 
-def test_the_shipped_configs_are_checked_without_a_folder_of_ones_own(capsys: Any) -> None:
-    code, found = check(capsys)
+def test_the_shipped_configs_are_checked_without_a_folder_of_ones_own(gsolve: Gsolve) -> None:
+    found = gsolve.json("check")
     assert found["problems"] == []
-    assert code == 0
     assert found["configs"] > 100

@@ -2,22 +2,19 @@
 fix; and nothing is left behind."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gymnasium_solver.cli.main import main
 from gymnasium_solver.paths import PathError, output_file, user_path
 from gymnasium_solver.runs.run import Run, runs_root
+from tests.cli.conftest import Gsolve
 
 LONG = "a" * 300
-TRAIN = ["train", "CartPole-v1:ppo", "--max-env-steps", "64", "-q"]
+TRAIN = "train CartPole-v1:ppo --max-env-steps 64 -q"
 
 
 @pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("GSOLVE_RUNS", raising=False)
+def _files(here: Path, tmp_path: Path) -> None:
     identity = {"env_id": "CartPole-v1", "algo_id": "ppo", "variant": "ppo", "seed": 1}
     with Run.create("env_id: CartPole-v1\nalgo_id: ppo\n", identity, tmp_path / "runs") as run:
         run.log_metrics({"env_steps": 1, "epoch": 1, "wall_s": 1.0, "train/roll/ep_rew/mean": 1})
@@ -54,98 +51,63 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("tag", "the following arguments are required: RUN. See gsolve tag --help"),
     ],
 )
-def test_bad_input_gets_one_line(command: str, message: str, capsys: Any) -> None:
-    assert main(command.split()) == 2
-    error = capsys.readouterr().err
+def test_bad_input_gets_one_line(command: str, message: str, gsolve: Gsolve) -> None:
+    error = gsolve(command, code=2)
     assert message in error
     assert "Traceback" not in error
     assert len(error.strip().splitlines()) <= 2  # those of a config name it first
 
 
-def test_words_may_follow_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_may_follow_a_flag(gsolve: Gsolve) -> None:
     """argparse alone refuses `set RUN --at 5 FIELD=VALUE`: the flag ends the list of words."""
-    assert main(["set", "nope", "--at", "5", "policy_lr=1e-4"]) == 2
-    assert "there is no run 'nope'" in capsys.readouterr().err
-    assert main(["runs", "--limit", "5", "CartPole", "--json", "seed=1"]) == 0
-    assert main(["set", "nope", "--at", "5", "policy_lr=1", "--nope", "3"]) == 2
-    assert "unknown flag '--nope'" in capsys.readouterr().err
+    assert "there is no run 'nope'" in gsolve("set nope --at 5 policy_lr=1e-4", code=2)
+    gsolve("runs --limit 5 CartPole --json seed=1")
+    assert "unknown flag '--nope'" in gsolve("set nope --at 5 policy_lr=1 --nope 3", code=2)
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ["plot", "@last", "-o", "a_file/a.png"],
-        ["plot", "@last", "-o", f"{LONG}.png"],
-        ["plot", "@last", "-o", f"{LONG}/a.png"],
-        ["plot", "@last", "-o", "~nope/a.png"],
-        ["plot", "@last", "-o", "."],
-        ["plot", "@last", "-o", "a.xyz"],
-        ["plot", "@last", "-o", "a\0b.png"],
-        ["plot", LONG],
-        ["schema", "-o", "a_file/a"],
-        ["schema", "-o", LONG],
-        ["schema", "-o", "~nope/a"],
-        ["schema", "-o", "runs"],
-        ["run", "~nope/x"],
-        ["run", LONG],
-        ["run", f"/{LONG}"],
-        ["run", f"{LONG}/{LONG}/@best"],
-        ["run", "a\0b"],
-        ["run", "@last/" + "9" * 5000],
-        ["run", "@last", "--log", "-1"],
-        ["run", "@last", "--csv", "a_file/a.csv"],
-        ["run", "@last", "--csv", LONG],
-        ["run", "@last", "--csv", "~nope/a"],
-        ["envs", "show", "CartPole-v1", "--frame", "~nope/a.png"],
-        ["check", LONG],
-        ["report", "@last", "-o", "a\0b.html"],
-        ["report", "@last", "-o", "a_file/a.md"],
-        ["report", "@last", "-o", f"{LONG}.html"],
-        ["report", "@last", "-o", "~nope/a.html"],
-        ["runs", "--limit", "-1"],
-        ["runs", "--runs-dir", "~nope/x"],
-        ["eval", "~nope/x"],
-        ["eval", f"@last/{'9' * 5000}"],
-        ["eval", LONG, "--runs-dir", LONG],
-        ["roms", "import", "~nope/x"],
-        ["roms", "import", LONG],
-        [*TRAIN, "--runs-dir", LONG],
-        [*TRAIN, "--runs-dir", "a_file"],
-        [*TRAIN, "--runs-dir", "~nope/x"],
-        [*TRAIN, "--run-dir", "~nope/x"],
-        [*TRAIN, "--run-dir", LONG],
-        [*TRAIN, "--run-name", LONG],
-        [*TRAIN, "--run-dir", "a_file"],
-        [*TRAIN, "--init-from-run", "~nope/x"],
-        [*TRAIN, "--init-from-run", LONG],
-        ["train", "--resume", "~nope/x"],
-        ["train", LONG, "--runs-dir", LONG],
-        ["show", "~nope/a.yaml"],
-    ],
-)
-def test_one_line_and_exit_2(argv: list[str], tmp_path: Path, capsys: Any) -> None:
-    if argv[0] == "roms":
+WRONG = (
+    *(f"plot @last -o {name}" for name in (
+        "a_file/a.png", f"{LONG}.png", f"{LONG}/a.png", "~nope/a.png", ".", "a.xyz", "a\0b.png")),
+    *(f"schema -o {name}" for name in ("a_file/a", LONG, "~nope/a", "runs")),
+    *(f"run {ref}" for ref in (
+        "~nope/x", LONG, f"/{LONG}", f"{LONG}/{LONG}/@best", "a\0b", "@last/" + "9" * 5000)),
+    *(f"run @last --csv {name}" for name in ("a_file/a.csv", LONG, "~nope/a")),
+    *(f"report @last -o {name}" for name in (
+        "a\0b.html", "a_file/a.md", f"{LONG}.html", "~nope/a.html")),
+    *(f"{TRAIN} {flag}" for flag in (
+        f"--runs-dir {LONG}", "--runs-dir a_file", "--runs-dir ~nope/x", "--run-dir ~nope/x",
+        f"--run-dir {LONG}", f"--run-name {LONG}", "--run-dir a_file", "--init-from-run ~nope/x",
+        f"--init-from-run {LONG}")),
+    f"plot {LONG}", "run @last --log -1", "envs show CartPole-v1 --frame ~nope/a.png",
+    f"check {LONG}", "runs --limit -1", "runs --runs-dir ~nope/x", "eval ~nope/x",
+    f"eval @last/{'9' * 5000}", f"eval {LONG} --runs-dir {LONG}", "roms import ~nope/x",
+    f"roms import {LONG}", "train --resume ~nope/x", f"train {LONG} --runs-dir {LONG}",
+    "show ~nope/a.yaml",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_one_line_and_exit_2(line: str, tmp_path: Path, gsolve: Gsolve) -> None:
+    if line.startswith("roms"):
         pytest.importorskip("stable_retro")
     before = sorted(tmp_path.rglob("*"))
-    assert main(argv) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"gsolve {argv[0]}: ")
+    error = gsolve(line, code=2)
+    assert error.startswith(f"gsolve {line.split()[0]}: ")
     assert error.count("\n") <= 3
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_eval_refuses_numbers_that_are_no_seed(capsys: Any) -> None:
+def test_eval_refuses_numbers_that_are_no_seed(gsolve: Gsolve) -> None:
     for seed in ("²", "٣", "9" * 5000, "-1", str(2**31)):
-        assert main(["eval", "@last", "--seed", seed]) == 2
-        assert "Traceback" not in capsys.readouterr().err
+        assert "Traceback" not in gsolve("eval @last --seed", seed, code=2)
 
 
-def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_is_expanded(gsolve: Gsolve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert runs_root("~/runs") == tmp_path / "runs"
     assert user_path("a~b") == Path("a~b")
     assert output_file("~/a.png", "it") == tmp_path / "a.png"
     with pytest.raises(PathError, match="no user 'nope'"):
         user_path("~nope/x")
-    assert main(["plot", "@last", "-o", "~/new/a.png"]) == 0
+    gsolve("plot @last -o ~/new/a.png")
     assert (tmp_path / "new" / "a.png").is_file()

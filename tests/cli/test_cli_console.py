@@ -30,11 +30,12 @@ from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.activity import Activity
-from gymnasium_solver.training.observer import Control, EvalResult, TrainInfo
+from gymnasium_solver.training.observer import Control, TrainInfo
 from gymnasium_solver.training.prepare import load_config
+from tests.cli.conftest import EPOCH, evaluation, row
 
 CODES = re.compile(r"\x1b(\[[?0-9;]*[a-zA-Z]|\]8;[^\x1b]*\x1b\\)")  # colours, cursor, links
-N_EPOCHS, TOTAL = 40, 40 * 256
+N_EPOCHS, TOTAL = 40, 40 * EPOCH
 CONFIG = load_config("CartPole-v1:ppo", overrides={"max_env_steps": TOTAL, "seed": 7})
 INFO = TrainInfo(
     env_spec=EnvSpec("CartPole-v1", "vector", "fastest here", 500, 475.0, "classic_control"),
@@ -51,32 +52,6 @@ INFO = TrainInfo(
 def _no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing draws between the calls of a test."""
     monkeypatch.setattr(display_module.Display, "_run", lambda display: None)
-
-
-def row(epoch: int) -> dict[str, Any]:
-    return {
-        "env_steps": 256 * epoch,
-        "epoch": epoch,
-        "wall_s": 0.1 * epoch,
-        "progress": epoch / N_EPOCHS,
-        "train/roll/ep_rew/mean": 20.0 + 11.0 * epoch,
-        "train/roll/ep_len/mean": 20.0 + 11.0 * epoch,
-        "train/opt/loss/policy": -0.01 / epoch,
-        "train/opt/loss/value": None,
-        "train/opt/policy/entropy": 0.69 - 0.01 * epoch,
-        "train/hp/policy_lr": 1e-3,
-        "train/sys/timing/env_share": 0.31,
-        "train/sys/timing/act_share": 0.22,
-        "train/sys/timing/update_share": 0.41,
-        "train/sys/timing/eval_share": 0.06,
-    }
-
-
-def evaluation(epoch: int, mean: float, greedy: bool = True) -> EvalResult:
-    returns = [mean - 3.0, mean + 3.0]
-    return EvalResult(
-        256 * epoch, epoch, 2, greedy, 11, mean, 3.0, mean - 3, mean + 3, mean, returns, [1, 1]
-    )
 
 
 class Training:
@@ -99,19 +74,26 @@ class Training:
         )
         self.observer = TrainConsole(console=screen, notes=["seed: 1 → 7"], **options)
 
+    def __enter__(self) -> "Training":
+        self.observer.__enter__().on_start(self.run, CONFIG, self.info)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.observer.__exit__(*error)
+
     def go(self, epochs: int = N_EPOCHS, end: str | None = "solved") -> str:
-        with self.observer as listener:
-            listener.on_start(self.run, CONFIG, self.info)
+        with self:
+            listener = self.observer
             for epoch in range(1, epochs + 1):
                 self.info.activity.count(256 * epoch)
-                listener.on_epoch(row(epoch))
+                listener.on_epoch(row(epoch) | {"train/opt/loss/value": None})
                 if epoch % 10 == 0:
                     listener.on_eval(evaluation(epoch, 12.5 * epoch), is_best=True)
                     listener.on_checkpoint(self.run.checkpoints_dir / str(256 * epoch), "best")
             listener.on_message("warning", "something odd")
             if end is not None:
                 self.finish(epochs, end)
-        return self.file.getvalue()
+        return self.text
 
     def finish(self, epochs: int, stop_reason: str) -> None:
         score = 12.5 * (epochs // 10 * 10)
@@ -129,6 +111,10 @@ class Training:
         )
         final = {"greedy": tested, "sampled": evaluation(epochs, self.sampled, False)}
         self.observer.on_end(get_run(self.run), {} if interrupted else final)
+
+    @property
+    def text(self) -> str:
+        return self.file.getvalue()
 
     @property
     def log(self) -> str:
@@ -205,14 +191,13 @@ def test_an_error_gives_the_terminal_back_and_tells_the_folder(tmp_path):
     training = Training(tmp_path, terminal=True)
 
     def diverge() -> None:
-        with training.observer as listener:
-            listener.on_start(training.run, CONFIG, training.info)
+        with training:
             training.run.update_meta(status="failed", stop_reason="diverged")
             raise DivergedError("loss is nan")
 
     with pytest.raises(DivergedError):
         diverge()
-    text = training.file.getvalue()
+    text = training.text
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is back
     assert "FAILED" in text
     assert str(training.run.path) in text
@@ -235,13 +220,11 @@ def test_the_verdict_of_other_ends(tmp_path):
 
 
 def test_a_test_that_falls_short_is_told(tmp_path):
-    training = Training(tmp_path)
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
-        listener.on_test(evaluation(10, 471.0), required=475.0)
-        listener.on_test(evaluation(20, 476.0), required=478.5)
-        listener.on_test(evaluation(30, 480.0), required=478.5)
-    text = training.file.getvalue()
+    with Training(tmp_path) as training:
+        training.observer.on_test(evaluation(10, 471.0), required=475.0)
+        training.observer.on_test(evaluation(20, 476.0), required=478.5)
+        training.observer.on_test(evaluation(30, 480.0), required=478.5)
+    text = training.text
     spread = "± 3.0 (standard error, 2 episodes)"
     assert f"test at 2,560: 471.0 {spread}, below 475; training continues" in text
     assert f"476.0 {spread}, a repeated test needs 478.5; training continues" in text
@@ -283,14 +266,13 @@ def test_lines_keep_coming_while_an_epoch_is_long(tmp_path, monkeypatch):
     activity.begin_epoch(1)
     activity.begin("collecting")
     activity.epoch_began_s -= 10.0
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
-        before = len(training.file.getvalue())
+    with training:
+        before = len(training.text)
         for second in range(1, 13):
             now[0] = float(second)
             activity.rollout_steps = 14 * second
             tick(training)
-    lines = training.file.getvalue()[before:].splitlines()
+    lines = training.text[before:].splitlines()
     assert len(lines) == 2, "one in five seconds"
     assert "70 env steps" in lines[0]
     assert lines[1].endswith("collecting 140 / 256 env steps of epoch 1")
@@ -301,8 +283,7 @@ def test_lines_come_less_often_in_a_long_run(tmp_path, monkeypatch):
     training, now = Training(tmp_path), [0.0]
     monkeypatch.setattr(console_module.time, "monotonic", lambda: now[0])
     told: list[float] = []
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
+    with training:
         monkeypatch.setattr(training.observer, "_log", lambda *lines: told.append(now[0]))
         for second in range(0, 10_000, 5):
             now[0] = float(second)
@@ -315,13 +296,11 @@ def test_lines_come_less_often_in_a_long_run(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_ctrl_c_is_acknowledged_at_once_without_a_terminal(tmp_path, quiet):
-    training = Training(tmp_path, quiet=quiet)
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
+    with Training(tmp_path, quiet=quiet) as training:
         training.info.activity.stop_signal = "SIGTERM"
         tick(training)
         tick(training)
-    text = training.file.getvalue()
+    text = training.text
     assert text.count("SIGTERM: saves and stops after this epoch") == 1
     assert "SIGTERM: saves and stops after this epoch" in training.log
 
@@ -330,35 +309,31 @@ def test_nothing_is_drawn_in_the_background(tmp_path, monkeypatch):
     """After `&` or `bg` a shell has the terminal."""
     training = Training(tmp_path, terminal=True)
     monkeypatch.setattr(training.file, "fileno", lambda: 1, raising=False)
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
+    with training:
         for is_away in (True, False):
             monkeypatch.setattr(display_module, "is_in_background", lambda fd, now=is_away: now)
             training.info.activity.rollout_steps += 123
-            before = len(training.file.getvalue())
+            before = len(training.text)
             tick(training)
-            assert ("/ 10,240" in training.file.getvalue()[before:]) != is_away
+            assert ("/ 10,240" in training.text[before:]) != is_away
 
 
 def test_an_error_while_drawing_is_reported_once_and_training_goes_on(tmp_path):
-    training = Training(tmp_path)
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
-        assert listener.display is not None
-        listener.display.error = OSError("no space")
+    with Training(tmp_path) as training:
+        assert training.observer.display is not None
+        training.observer.display.error = OSError("no space")
         with pytest.raises(OSError, match="no space"):
-            listener.on_epoch(row(1))
-        listener.on_epoch(row(2))
+            training.observer.on_epoch(row(1))
+        training.observer.on_epoch(row(2))
 
 
 def test_alerts_are_told(tmp_path):
     training = Training(tmp_path, log_level="warning")
     seen = Alert("kl_high", "approx_kl 0.3", 512, None, "steps too large", "--policy-lr 1e-4")
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
-        listener.on_alert(seen)
-        listener.on_alert(replace(seen, text="is over", is_over=True))
-    text = training.file.getvalue()
+    with training:
+        training.observer.on_alert(seen)
+        training.observer.on_alert(replace(seen, text="is over", is_over=True))
+    text = training.text
     assert "alert: kl_high: approx_kl 0.3" in text
     assert "over" not in text, "of level info"
     assert "alert over: kl_high\n" in training.log
@@ -376,13 +351,12 @@ def test_alerts_are_told(tmp_path):
 def test_the_log_level_selects_messages(tmp_path, level, shown):
     training = Training(tmp_path, log_level=level)
     told = {"debug": "a detail", "info": "a note", "warning": "careful", "error": "broken"}
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
-        before = len(training.file.getvalue())
+    with training:
+        before = len(training.text)
         for message_level, text in told.items():
-            listener.on_message(message_level, text)
+            training.observer.on_message(message_level, text)
         log = training.log
-    text = training.file.getvalue()[before:]
+    text = training.text[before:]
     assert [word for word in told.values() if word in text] == shown
     # run.log misses nothing but the details, unless they were asked for.
     assert ("debug: a detail" in log) == (level == "debug")
@@ -394,14 +368,13 @@ def test_the_log_level_selects_messages(tmp_path, level, shown):
 def test_messages_of_python_logging_are_shown_and_logged(tmp_path):
     training = Training(tmp_path)
     own, other = logging.getLogger("gymnasium_solver.envs"), logging.getLogger("some_env")
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
+    with training:
         own.info("engine chosen")
         own.debug("too much")
         other.warning("wheel %d is loose", 3)
         other.info("chatter")
     own.warning("after the end")
-    text = training.file.getvalue()
+    text = training.text
     assert "engine chosen" in text
     assert "warning: some_env: wheel 3 is loose" in text
     assert "warning: some_env: wheel 3 is loose" in training.log
@@ -415,15 +388,13 @@ def test_a_key_that_asked_for_a_checkpoint_is_answered(tmp_path, monkeypatch):
         close = lambda keys: None  # noqa: E731
 
     monkeypatch.setattr(display_module, "terminal_keys", NoKeys)
-    training = Training(tmp_path, terminal=True, keys=True)
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
-        assert listener.display is not None
-        listener.on_checkpoint(Path("256"), "periodic")
-        listener.display.press("c")
-        listener.on_checkpoint(Path("1536"), "periodic")
-        assert listener.state is not None
-        told = ["".join(text for text, _ in line) for line in listener.state.messages]
+    with Training(tmp_path, terminal=True, keys=True) as training:
+        assert training.observer.display is not None
+        training.observer.on_checkpoint(Path("256"), "periodic")
+        training.observer.display.press("c")
+        training.observer.on_checkpoint(Path("1536"), "periodic")
+        assert training.observer.state is not None
+        told = ["".join(text for text, _ in line) for line in training.observer.state.messages]
     assert [text[10:] for text in told if "checkpoint" in text] == [
         "checkpoint saved at 1,536 env steps"
     ]
@@ -455,9 +426,7 @@ def test_a_process_that_is_forked_while_a_line_is_written_can_print(tmp_path):
             time.sleep(0.05)
         done.set()
 
-    training = Training(tmp_path, terminal=True)
-    with training.observer as listener:
-        listener.on_start(training.run, CONFIG, training.info)
+    with Training(tmp_path, terminal=True):
         writer = threading.Thread(target=write)
         writer.start()
         ready.wait()

@@ -18,9 +18,10 @@ from gymnasium_solver.cli.live_state import Pace, State
 from gymnasium_solver.cli.output import linked
 from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.training import activity as activity_module
-from gymnasium_solver.training.observer import Control, EvalResult
+from gymnasium_solver.training.observer import Control
+from tests.cli.conftest import EPOCH, evaluation, row
 
-TOTAL, N_EPOCHS, EPOCH = 20_000, 79, 256
+TOTAL, N_EPOCHS = 20_000, 79
 HEADER = [
     ("env", ["CartPole-v1 × 8 on vector", "fastest here"]),
     ("agent", ["ppo", "seed 1154293847", "9,155 parameters", "cpu", "recorded NumPy programs"]),
@@ -49,34 +50,6 @@ def make_state(**fields: Any) -> State:
         control=control,
         **given,
     )
-
-
-def row(epoch: int) -> dict[str, Any]:
-    return {
-        "env_steps": EPOCH * epoch,
-        "epoch": epoch,
-        "wall_s": 0.1 * epoch,
-        "train/roll/ep_rew/mean": 20.0 + 11.0 * epoch,
-        "train/roll/ep_len/mean": 20.0 + 11.0 * epoch,
-        "train/opt/loss/total": 0.3,
-        "train/opt/loss/policy": -0.01 / epoch,
-        "train/opt/loss/value": 0.5,
-        "train/opt/policy/entropy": 0.69 - 0.001 * epoch,
-        "train/opt/value/explained_var": 0.9,
-        "train/opt/ppo/approx_kl": 0.01,
-        "train/opt/ppo/clip_fraction": 0.2,
-        "train/opt/grads/norm/all": 1.5,
-        "train/hp/policy_lr": 1e-3,
-        "train/sys/timing/env_share": 0.31,
-        "train/sys/timing/act_share": 0.22,
-        "train/sys/timing/update_share": 0.41,
-        "train/sys/timing/eval_share": 0.06,
-    }
-
-
-def evaluation(epoch: int, mean: float) -> EvalResult:
-    spread = (mean, 3.0, mean - 3, mean + 3, mean)
-    return EvalResult(EPOCH * epoch, epoch, 2, True, 11, *spread, [mean] * 2, [1, 1])
 
 
 def trained(epochs: int = 40, **fields: Any) -> State:

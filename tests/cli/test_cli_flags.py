@@ -1,6 +1,5 @@
 """Any field is a flag and means what the same line in the YAML means."""
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from gymnasium_solver.cli import main as cli
 from gymnasium_solver.cli.field_flags import changes_of, overrides_of, read_fields, target_of
 from gymnasium_solver.cli.flags import Args, UsageError
 from gymnasium_solver.cli.train import add_agent_parameters
@@ -22,11 +20,6 @@ CARTPOLE = "CartPole-v1:ppo"
 def parse(*argv: str):
     args = read_fields("train", argv)
     return target_of(args), overrides_of(args)
-
-
-def show(*argv: str, capsys) -> dict:
-    assert cli.main(["show", CARTPOLE, *argv, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +73,7 @@ def test_a_value_that_looks_like_a_target_stays_a_value():
     assert parse(*returns, "mine:reinforce") == ("mine:reinforce", {"returns_type": "mc:rtg"})
 
 
-def test_command_line_equals_yaml_file(tmp_path, capsys):
+def test_command_line_equals_yaml_file(tmp_path, gsolve):
     """The same values by flags and by lines of a file give the same config."""
     lines = {
         "policy_lr": "lin_0.002",
@@ -99,7 +92,7 @@ def test_command_line_equals_yaml_file(tmp_path, capsys):
         "--policy-lr lin_0.002 --hidden-dims 32 32 --batch-size 0.5 --max-env-steps 1e4 "
         "--early-stop-on-eval-threshold null --normalize-obs --env-kwargs sutton_barto_reward=true"
     )
-    assert show(*flags.split(), capsys=capsys) == from_file
+    assert gsolve.json(f"show {CARTPOLE} {flags}") == from_file
 
 
 @pytest.mark.parametrize(
@@ -127,9 +120,8 @@ def test_command_line_equals_yaml_file(tmp_path, capsys):
         (["--epoch", "@best"], "--epoch requires --resume"),
     ],
 )
-def test_wrong_flags_exit_2_and_say_what_is_right(argv, hint, capsys):
-    assert cli.main(["train", CARTPOLE, *argv]) == 2
-    assert hint in capsys.readouterr().err
+def test_wrong_flags_exit_2_and_say_what_is_right(argv, hint, gsolve):
+    assert hint in gsolve("train", CARTPOLE, *argv, code=2)
 
 
 @pytest.mark.parametrize(
@@ -140,30 +132,25 @@ def test_wrong_flags_exit_2_and_say_what_is_right(argv, hint, capsys):
         ("nowhere/file.yaml", "no config file nowhere/file.yaml"),
     ],
 )
-def test_wrong_targets_exit_2(target, hint, capsys):
-    assert cli.main(["train", target]) == 2
-    assert hint in capsys.readouterr().err
+def test_wrong_targets_exit_2(target, hint, gsolve):
+    assert hint in gsolve("train", target, code=2)
 
 
-def test_no_target_is_told(capsys):
+def test_no_target_is_told(gsolve):
     for verb in ("train", "show"):
-        assert cli.main([verb]) == 2
-        assert "no target given" in capsys.readouterr().err
+        assert "no target given" in gsolve(verb, code=2)
 
 
-def test_placeholders_are_filled_by_set(tmp_path, capsys):
+def test_placeholders_are_filled_by_set(tmp_path, gsolve):
     path = tmp_path / "generic.yaml"
     path.write_text("env_id: ${env}\nppo: {policy_lr: ${lr}}\n")
-    assert cli.main(["show", str(path), "-s", "env=Acrobot-v1", "-s", "lr=2e-3", "--json"]) == 0
-    shown = json.loads(capsys.readouterr().out)
+    shown = gsolve.json("show", str(path), "-s", "env=Acrobot-v1", "-s", "lr=2e-3")
     assert (shown["env_id"], shown["policy_lr"]) == ("Acrobot-v1", 2e-3)
-    assert cli.main(["show", str(path), "-s", "env=Acrobot-v1"]) == 2
-    assert "--set lr=VALUE" in capsys.readouterr().err
+    assert "--set lr=VALUE" in gsolve("show", str(path), "-s", "env=Acrobot-v1", code=2)
 
 
-def test_help_of_a_target_shows_every_field_with_its_value_here(capsys):
-    assert cli.main(["train", CARTPOLE, "--policy-lr", "0.123", "--help"]) == 0
-    text = capsys.readouterr().out
+def test_help_of_a_target_shows_every_field_with_its_value_here(gsolve):
+    text = gsolve("train", CARTPOLE, "--policy-lr", "0.123", "--help")
     config = load_config(CARTPOLE)
     for name in type(config).model_fields:
         assert f"--{name.replace('_', '-')} " in text
@@ -175,17 +162,15 @@ def test_help_of_a_target_shows_every_field_with_its_value_here(capsys):
     assert "Learning rate." in lines["--policy-lr"]
 
 
-def test_show_is_yaml_that_loads_as_the_same_config(tmp_path, capsys):
-    assert cli.main(["show", CARTPOLE, "--policy-lr", "lin_0.002"]) == 0
+def test_show_is_yaml_that_loads_as_the_same_config(tmp_path, gsolve):
     path = tmp_path / "mine.yaml"
-    path.write_text(capsys.readouterr().out)
+    path.write_text(gsolve("show", CARTPOLE, "--policy-lr", "lin_0.002"))
     assert load_config(str(path)) == load_config(CARTPOLE, overrides={"policy_lr": "lin_0.002"})
     assert load_config(str(path)).project_id == "CartPole-v1"
 
 
-def test_list_envs_of_the_reference_lists(capsys):
-    assert cli.main(["train", "--list-envs", "cartpole"]) == 0
-    text = capsys.readouterr().out
+def test_list_envs_of_the_reference_lists(gsolve):
+    text = gsolve("train --list-envs cartpole")
     assert CARTPOLE in text
     assert "Taxi" not in text
 

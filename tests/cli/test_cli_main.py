@@ -117,22 +117,18 @@ def test_a_reader_that_goes_away_is_no_error(argv):
         assert process.stderr.read() == b""
 
 
-def test_help_names_every_verb_and_each_has_a_module_and_help(capsys):
-    assert cli.main(["--help"]) == 0
-    text = capsys.readouterr().out
+def test_help_names_every_verb_and_each_has_a_module_and_help(gsolve):
+    text = gsolve("--help")
     for verb in cli.verb_names():
         assert f"\n  {verb} " in text
         assert (Path(cli.__file__).parent / f"{cli.module_of(verb)}.py").is_file()
-        assert cli.main([verb, "--help"]) == 0
-        assert f"gsolve {verb}" in capsys.readouterr().out
-    assert cli.main(["help", "train"]) == 0
+        assert f"gsolve {verb}" in gsolve(verb, "--help")
+    gsolve("help train")
 
 
-def test_nothing_typed_is_help_and_2(capsys):
-    assert cli.main([]) == 2
-    assert "gsolve train CartPole-v1:ppo" in capsys.readouterr().err
-    assert cli.main(["--version"]) == 0
-    assert capsys.readouterr().out == f"gymnasium-solver {gymnasium_solver.__version__}\n"
+def test_nothing_typed_is_help_and_2(gsolve):
+    assert "gsolve train CartPole-v1:ppo" in gsolve("", code=2)
+    assert gsolve("--version") == f"gymnasium-solver {gymnasium_solver.__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -151,26 +147,22 @@ def test_nothing_typed_is_help_and_2(capsys):
         (["eval", "x", "--greedy", "--sampled"], "exclude each other"),
     ],
 )
-def test_wrong_command_lines_exit_2_with_a_hint(argv, hint, capsys):
-    assert cli.main(argv) == 2
-    assert hint in capsys.readouterr().err
+def test_wrong_command_lines_exit_2_with_a_hint(argv, hint, gsolve):
+    assert hint in gsolve(*argv, code=2)
 
 
-def test_exit_codes_by_error(monkeypatch, capsys):
-    for error, code in (
-        (ConfigError("bad"), 2),
-        (DivergedError("nan"), 1),
-        (KeyboardInterrupt(), 130),
-    ):
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(ConfigError("bad"), 2), (DivergedError("nan"), 1), (KeyboardInterrupt(), 130)],
+)
+def test_exit_codes_by_error(error, code, monkeypatch, gsolve):
+    def fail(argv):
+        raise error
 
-        def fail(argv, error=error):
-            raise error
-
-        monkeypatch.setitem(flags.VERBS, "list", fail)
-        assert cli.main(["list"]) == code
-        told = capsys.readouterr().err
-        assert told.startswith("gsolve list: ")
-        assert "Traceback" not in told
+    monkeypatch.setitem(flags.VERBS, "list", fail)
+    told = gsolve("list", code=code)
+    assert told.startswith("gsolve list: ")
+    assert "Traceback" not in told
 
 
 def test_package_is_lazy_and_complete():

@@ -1,6 +1,5 @@
 """`gsolve sweep` as a user types it."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +9,11 @@ import pytest
 
 from gymnasium_solver.backends import local
 from gymnasium_solver.cli import many
-from gymnasium_solver.cli.main import main
 from gymnasium_solver.experiments import pool as pools
 from gymnasium_solver.experiments.search import sweep_report as reports
 from gymnasium_solver.experiments.search.journal import Trial
 from gymnasium_solver.runs import machine
+from tests.cli.conftest import Gsolve
 from tests.experiments.fake_runs import FakeBackend
 
 pytest.importorskip("optuna")
@@ -34,47 +33,27 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def gsolve(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    capsys.readouterr()
-    code = main(list(words))
-    out, err = capsys.readouterr()
-    return code, out, err
+def test_a_sweep_from_start_to_variant(runs: Path, gsolve: Gsolve) -> None:
+    out = gsolve(*START, "--trials", "4", "--final", "1", "--final-seeds", "3")
+    assert all(part in out for part in ("trial 0: ", "own values", "verdict: "))
+    shown = gsolve.json("sweep show")
+    assert (shown["status"], len(shown["rows"])) == ("finished", 4)
+    assert "4/4" in gsolve("sweep list")
+    gsolve("sweep show --all")
+    kept = gsolve("sweep best --write configs/My.yaml:ppo_tuned")
+    assert "gsolve train configs/My.yaml:ppo_tuned" in kept
+    assert gsolve.json("sweep --resume @last --trials 6")["trials"] == 6
+    assert gsolve.json("sweep best --trial 0")["fields"]["policy_lr"] == "lin_0.003"
 
 
-def test_a_sweep_from_start_to_variant(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = gsolve(capsys, *START, "--trials", "4", "--final", "1", "--final-seeds", "3")
-    assert code == 0
-    assert "trial 0: " in out
-    assert "own values" in out
-    assert "verdict: " in out
-    code, out, _ = gsolve(capsys, "sweep", "show", "--json")
-    shown = json.loads(out)
-    assert shown["status"] == "finished"
-    assert len(shown["rows"]) == 4
-    code, out, _ = gsolve(capsys, "sweep", "list")
-    assert "4/4" in out
-    code, out, _ = gsolve(capsys, "sweep", "show", "--all")
-    assert code == 0
-    code, out, _ = gsolve(capsys, "sweep", "best", "--write", "configs/My.yaml:ppo_tuned")
-    assert "gsolve train configs/My.yaml:ppo_tuned" in out
-    code, out, _ = gsolve(capsys, "sweep", "--resume", "@last", "--trials", "6", "--json")
-    assert code == 0
-    assert json.loads(out)["trials"] == 6
-    code, out, _ = gsolve(capsys, "sweep", "best", "--json", "--trial", "0")
-    assert json.loads(out)["fields"]["policy_lr"] == "lin_0.003"
-
-
-def test_dry_run_of_a_wandb_file(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_of_a_wandb_file(runs: Path, gsolve: Gsolve) -> None:
     Path("bayes.yaml").write_text(
         "method: bayes\nmetric: {name: train/roll/ep_rew/mean, goal: maximize}\n"
         "parameters: {policy_lr: {min: 1e-5, max: 1e-3}, n_epochs: {values: [5, 10]}}\n"
         "program: train.py\ncommand: [python, train.py, --config_id, 'CartPole-v1:ppo']\n"
     )
-    code, out, _ = gsolve(capsys, "sweep", "bayes.yaml", "--trials", "7", "--dry-run", "--json")
-    plan: dict[str, Any] = json.loads(out)
-    assert code == 0
-    assert plan["trials"] == 7
-    assert plan["sampler"] == "tpe"
+    plan = gsolve.json("sweep bayes.yaml --trials 7 --dry-run")
+    assert (plan["trials"], plan["sampler"]) == (7, "tpe")
     assert plan["metric"]["name"] == "train/roll/ep_rew/mean"
     assert not (runs / "sweeps").exists()
 
@@ -102,14 +81,12 @@ def test_dry_run_of_a_wandb_file(runs: Path, capsys: pytest.CaptureFixture[str])
         (["sweep", "CartPole-v1:ppo", "--resume", "@last"], "keeps what it searches"),
     ],
 )
-def test_mistakes_are_one_line(words: list[str], message: str, runs: Path, capsys: Any) -> None:
-    code, _, err = gsolve(capsys, *words)
-    assert code == 2
-    assert message in err
+def test_mistakes_are_one_line(words: list[str], message: str, runs: Path, gsolve: Gsolve) -> None:
+    assert message in gsolve(*words, code=2)
 
 
-def test_reading_needs_no_torch(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    gsolve(capsys, *START, "--trials", "3", "--final", "0", "-q")
+def test_reading_needs_no_torch(runs: Path, gsolve: Gsolve) -> None:
+    gsolve(*START, "--trials", "3", "--final", "0", "-q")
     for words in ("--help", "list", "show @last --all"):
         source = (
             "import sys; from gymnasium_solver.cli.main import main; "
@@ -134,15 +111,10 @@ def test_from_python(runs: Path) -> None:
     assert gs.sweep(resume="@last").rows() == found.rows()
 
 
-def test_where_trials_train(runs: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    code, _, err = gsolve(capsys, *START, "--backend", "rey")
-    assert code == 2
-    assert "Did you mean ray" in err
-    code, _, err = gsolve(capsys, *START, "--backend", "modal")
-    assert code == 2
-    assert "use local, ray or slurm" in err
-    code, _, err = gsolve(capsys, *START, "--resources", "cpus=2")
-    assert code == 2
+def test_where_trials_train(runs: Path, gsolve: Gsolve, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "Did you mean ray" in gsolve(*START, "--backend", "rey", code=2)
+    assert "use local, ray or slurm" in gsolve(*START, "--backend", "modal", code=2)
+    gsolve(*START, "--resources", "cpus=2", code=2)
     assert not (runs / "sweeps").exists()
     asked: list[str] = []
 
@@ -151,14 +123,9 @@ def test_where_trials_train(runs: Path, capsys: Any, monkeypatch: pytest.MonkeyP
         return FakeBackend()
 
     monkeypatch.setattr(many, "pool_backend", ray)
-    words = ("--trials", "2", "--final", "0", "--backend", "ray")
-    code, _, _ = gsolve(capsys, *START, *words, "-q")
-    assert code == 0
-    code, _, _ = gsolve(
-        capsys, "sweep", "--resume", "@last", "--trials", "3", "--backend", "slurm", "-q"
-    )
-    assert (code, asked) == (2, ["ray"])  # there is no sbatch here
-    code, _, _ = gsolve(
-        capsys, "sweep", "--resume", "@last", "--trials", "3", "--backend", "ray", "-q"
-    )
-    assert (code, asked) == (0, ["ray", "ray"])
+    gsolve(*START, "--trials", "2", "--final", "0", "--backend", "ray", "-q")
+    more = "sweep --resume @last --trials 3 -q --backend"
+    gsolve(more, "slurm", code=2)  # there is no sbatch here
+    assert asked == ["ray"]
+    gsolve(more, "ray")
+    assert asked == ["ray", "ray"]

@@ -22,6 +22,7 @@ from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop, prepare
 from gymnasium_solver.training.prepare import build_config, load_config
+from tests.cli.conftest import Gsolve
 from tests.experiments.fake_runs import FakeBackend
 
 TINY = {
@@ -72,33 +73,31 @@ RESUME = ["train", "--resume", "@last", "--max-epochs", "3", "-q"]
 EVAL = ["eval", "@last", "--episodes", "1", "--greedy"]
 
 
-def test_reading_never_imports(run: Run, module: Path, capsys: Any) -> None:
+def test_reading_never_imports(run: Run, module: Path, capsys: Any, gsolve: Gsolve) -> None:
     config = str(run.config_path)
     for argv in (["runs"], ["run", "@last"], ["plot", "@last"], ["report", "@last"], ["list"],
                  ["show", config], ["show", config, "--json"]):  # fmt: skip
         assert cli.main(argv) == 0, argv
         assert not module.exists(), argv
     out, err = capsys.readouterr()
-    assert cli.main(["check", config]) == 1
-    assert "was not made here" in capsys.readouterr().out
+    assert "was not made here" in gsolve("check", config, code=1)
     assert not module.exists()
     assert json.loads(out[out.rindex("\n{") :])["plugins"] == [MODULE]
     assert f"names code, {MODULE}, which is not imported" in err
-    assert cli.main(["show", config, "--trust"]) == 0
+    gsolve("show", config, "--trust")
     assert module.exists()
 
 
 @pytest.mark.parametrize("argv", [EVAL, RESUME, ["train", "CONFIG", "-q"]])
-def test_running_it_needs_trust(run: Run, module: Path, argv: list[str], capsys: Any) -> None:
+def test_running_it_needs_trust(run: Run, module: Path, argv: list[str], gsolve: Gsolve) -> None:
     argv = [str(run.config_path) if word == "CONFIG" else word for word in argv]
     before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
-    assert cli.main(argv) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    (line,) = gsolve(*argv, code=2).splitlines()
     assert f"was not made here, and its config names code to import: {MODULE}" in line
     assert "--trust" in line
     assert not module.exists()
     assert {p: p.read_bytes() for p in before} == before
-    assert cli.main([*argv, "--trust"]) == 0
+    gsolve(*argv, "--trust")
     assert module.exists()
 
 
@@ -139,25 +138,25 @@ def test_on_a_terminal_the_user_is_asked(
 
 
 def test_ones_own_run_is_not_asked_about(
-    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gsolve: Gsolve
 ) -> None:
     config = build_config({**TINY, "plugins": [MODULE]})
     run = loop.train(config, runs_root=tmp_path / "runs")
     assert cli.main(EVAL) == 0
     assert cli.main(RESUME) == 0
     moved = run.path.rename(run.path.with_name("renamed"))  # folders may be moved
-    assert cli.main(["eval", str(moved), "--episodes", "1"]) == 0
+    gsolve("eval", str(moved), "--episodes", "1")
     text = Run(moved).config_path.read_text()
     Run(moved).config_path.write_text(text.replace(MODULE, "other_module"))
-    assert cli.main(["eval", str(moved), "--episodes", "1"]) == 2  # not what was signed
+    gsolve("eval", str(moved), "--episodes", "1", code=2)  # not what was signed
     Run(moved).config_path.write_text(text)
     key = tmp_path / "settings" / "gymnasium-solver" / "key"
     assert key.stat().st_mode & 0o077 == 0
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "of_somebody_else"))
-    assert cli.main(["eval", str(moved), "--episodes", "1"]) == 2
+    gsolve("eval", str(moved), "--episodes", "1", code=2)
     again = ["train", "--resume", str(moved), "-q", "--max-epochs", "4"]
     assert cli.main([*again, "--trust"]) == 0
-    assert cli.main(["eval", str(moved), "--episodes", "1"]) == 0  # trusted once, signed again
+    gsolve("eval", str(moved), "--episodes", "1")  # trusted once, signed again
 
 
 def test_a_signature_cannot_be_taken_from_another_run(module: Path) -> None:
@@ -241,24 +240,22 @@ def plain_run(module: Path, tmp_path: Path) -> Run:
 
 
 def test_running_what_a_stranger_names_needs_trust(
-    plain_run: Run, module: Path, capsys: Any
+    plain_run: Run, module: Path, gsolve: Gsolve
 ) -> None:
     for kind, fields in IN_A_RUN.items():
         plain_run.config_path.write_text(dump_yaml({**TINY, **fields}))
         for argv in (EVAL, RESUME, ["train", str(plain_run.config_path), "-q"]):
-            assert cli.main(argv) == 2, (kind, argv)
-            assert "--trust" in capsys.readouterr().err, (kind, argv)
+            assert "--trust" in gsolve(*argv, code=2), (kind, argv)
         assert not module.exists(), kind
 
 
 def test_the_refusal_names_a_c_file_once_and_no_description(
-    plain_run: Run, module: Path, capsys: Any
+    plain_run: Run, module: Path, gsolve: Gsolve
 ) -> None:
     file = f"c:{MODULE}.c"
     told = f"{file}, fields chosen by its spaces."
     plain_run.config_path.write_text(dump_yaml({**TINY, "env_id": file, "description": told}))
-    assert cli.main(EVAL) == 2
-    assert f"its config names code to import: {file}. Look at it" in capsys.readouterr().err
+    assert f"its config names code to import: {file}. Look at it" in gsolve(*EVAL, code=2)
     plain_run.config_path.write_text(dump_yaml({**TINY, "description": "c: see bandit.c"}))
     assert cli.main(EVAL) == 0
     assert not module.exists()
@@ -351,18 +348,17 @@ def test_a_c_file_is_compiled_if_the_user_names_it(module: Path) -> None:
     assert module.exists()
 
 
-def test_check_imports_nothing_unasked(module: Path, tmp_path: Path, capsys: Any) -> None:
+def test_check_imports_nothing_unasked(module: Path, tmp_path: Path, gsolve: Gsolve) -> None:
     path = tmp_path / "mine.yaml"
     for name, fields in IN_A_RUN.items():
         path.write_text(dump_yaml({**TINY, **fields}))
-        assert cli.main(["check", str(path)]) == 1
-        said = capsys.readouterr().out
+        said = gsolve("check", str(path), code=1)
         assert all(word in said for word in (MODULE, "not imported", "--trust")), name
         assert not module.exists(), name
     path.write_text(dump_yaml({**TINY, "plugins": [MODULE]}))
-    assert cli.main(["check", str(path), "--trust"]) == 0
+    gsolve("check", str(path), "--trust")
     assert module.exists()
     path.write_text(
         dump_yaml({**TINY, "env_wrappers": [{"id": "gymnasium.wrappers.TimeAwareObservation"}]})
     )
-    assert cli.main(["check", str(path)]) == 0, "Gymnasium is here anyway"
+    gsolve("check", str(path))

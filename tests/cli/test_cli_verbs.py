@@ -52,14 +52,8 @@ def inside(folder, monkeypatch) -> Path:
     return folder
 
 
-def read(capsys, *argv: str):
-    """A verb's --json, run in this process."""
-    assert cli.main([*argv, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
-def test_a_run_folder_is_left_that_tells_itself(inside, capsys):
-    (run,) = read(capsys, "runs")
+def test_a_run_folder_is_left_that_tells_itself(inside, gsolve):
+    (run,) = gsolve.json("runs")
     assert (run["env_id"], run["algo_id"], run["seed"]) == ("CartPole-v1", "ppo", 3)
     assert (run["status"], run["stop_reason"], run["env_steps"]) == (
         "finished",
@@ -75,7 +69,7 @@ def test_a_run_folder_is_left_that_tells_itself(inside, capsys):
     assert meta["command"] == ["gsolve", "train", *FLAGS]
     assert gs.load_config(str(path / "config.yaml")).max_env_steps == 600
 
-    whole = read(capsys, "run", "@last")
+    whole = gsolve.json("run @last")
     assert whole["id"] == run["id"]
     assert {e["stage"] for e in whole["evals"]} == {"val", "test"}
     assert set(whole["test"]) == {"mean", "stderr", "episodes", "greedy"}
@@ -84,49 +78,42 @@ def test_a_run_folder_is_left_that_tells_itself(inside, capsys):
     assert whole["checkpoints"][-1]["last"]
 
 
-def test_tables_for_people(inside, capsys):
-    assert cli.main(["runs"]) == 0
-    table = capsys.readouterr().out
+def test_tables_for_people(inside, gsolve):
+    table = gsolve("runs")
     assert "CartPole-v1-ppo-" in table
     assert all(line == line.rstrip() for line in table.splitlines())
-    assert cli.main(["run", "@last"]) == 0
-    text = capsys.readouterr().out
+    text = gsolve("run @last")
     for part in ("not solved", "checkpoint", "@best", "@last", "val at", "gsolve train --resume"):
         assert part in text
-    assert cli.main(["run", "@last", "--log", "2"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 2
-    assert cli.main(["runs", "no-such-run"]) == 0
-    assert "no run matches 'no-such-run'" in capsys.readouterr().out
-    assert cli.main(["run", "no-such-run"]) == 2
-    assert "no run 'no-such-run'" in capsys.readouterr().err
+    assert len(gsolve("run @last --log 2").splitlines()) == 2
+    assert "no run matches 'no-such-run'" in gsolve("runs no-such-run")
+    assert "no run 'no-such-run'" in gsolve("run no-such-run", code=2)
 
 
-def test_eval_repeats_the_stored_figures(inside, capsys):
+def test_eval_repeats_the_stored_figures(inside, gsolve):
     """The test after training, and the evaluation that a checkpoint was chosen by."""
-    run = read(capsys, "run", "@last")
+    run = gsolve.json("run @last")
     stored = {e["greedy"]: e["returns"] for e in run["evals"] if e["stage"] == "test"}
-    now = read(capsys, "eval", "@last")
+    now = gsolve.json("eval @last")
     assert now["scores"]["greedy"]["returns"] == stored[True]
     assert now["scores"]["sampled"]["returns"] == stored[False]
     for checkpoint in run["checkpoints"]:
         if checkpoint["score"] is None:
             continue
         ref = f"@last/{checkpoint['env_steps']}"
-        again = read(capsys, "eval", ref, "--seed", "val", "--greedy")
+        again = gsolve.json("eval", ref, "--seed", "val", "--greedy")
         assert again["scores"]["greedy"]["mean"] == checkpoint["score"] == again["stored"]
 
 
-def test_eval_options(inside, capsys):
-    one = read(capsys, "eval", "@last", "--episodes", "5", "--sampled", "--seed", "7")
+def test_eval_options(inside, capsys, gsolve):
+    one = gsolve.json("eval @last --episodes 5 --sampled --seed 7")
     assert list(one["scores"]) == ["sampled"]
     assert len(one["scores"]["sampled"]["returns"]) == 5
     assert one["seed"] == 7
-    assert cli.main(["eval", "@last", "--greedy"]) == 0
-    text = capsys.readouterr().out
+    text = gsolve("eval @last --greedy")
     assert "greedy" in text
     assert "sampled" not in text
-    assert cli.main(["eval", "@last", "--log-level", "debg"]) == 2
-    assert "Did you mean debug?" in capsys.readouterr().err
+    assert "Did you mean debug?" in gsolve("eval @last --log-level debg", code=2)
     for level, told in (("info", False), ("debug", True)):
         few = ["--episodes", "2", "--greedy", "--json", "--log-level", level]
         assert cli.main(["eval", "@last", *few]) == 0
@@ -135,71 +122,60 @@ def test_eval_options(inside, capsys):
         assert json.loads(spoken.out)["scores"]
 
 
-def test_resume_says_what_changes_and_goes_on(inside, tmp_path, capsys):
+def test_resume_says_what_changes_and_goes_on(inside, tmp_path, gsolve):
     root = tmp_path / "elsewhere"
-    assert cli.main(["train", *FLAGS, "-q", "--runs-dir", str(root)]) == 0
-    start, _, path = capsys.readouterr().out.splitlines()
+    start, _, path = gsolve("train", *FLAGS, "-q", "--runs-dir", str(root)).splitlines()
     assert start.startswith("CartPole-v1:ppo: training for 600 env steps")
     assert Path(path).parent == root
-    again = ["train", "--resume", "@last", "--runs-dir", str(root)]
-    assert cli.main(again) == 2  # nothing is left to do
-    assert "budget" in capsys.readouterr().err
-    assert cli.main([*again, "--max-env-steps", "900", "--policy-lr", "1e-4"]) == 0
-    text = capsys.readouterr().out
+    again = ("train --resume @last --runs-dir", str(root))
+    assert "budget" in gsolve(*again, code=2)  # nothing is left to do
+    text = gsolve(*again, "--max-env-steps", "900", "--policy-lr", "1e-4")
     assert "resumed at 600 env steps" in text
     assert "max_env_steps: 600 → 900" in text
     assert "policy_lr: 0.003 → 0 linear → 0.0001" in text
-    (run,) = read(capsys, "runs", "--runs-dir", str(root))
+    (run,) = gsolve.json("runs --runs-dir", str(root))
     assert run["env_steps"] == 900
     assert gs.load_config(f"{path}/config.yaml").max_env_steps == 900
 
 
-def test_resume_of_a_named_checkpoint_in_the_reference_spelling(inside, tmp_path, capsys):
+def test_resume_of_a_named_checkpoint_in_the_reference_spelling(inside, tmp_path, gsolve):
     root = str(tmp_path)
-    assert cli.main(["train", *FLAGS, "-q", "--runs-dir", root]) == 0
-    again = ["train", "--resume", "@last", "--runs-dir", root, "-q", "--max-env-steps"]
-    assert cli.main([*again, "700", "--epoch", "3"]) == 2
-    assert "named by env steps" in capsys.readouterr().err
-    assert cli.main([*again, "700", "--epoch", "@best"]) == 0
+    gsolve("train", *FLAGS, "-q", "--runs-dir", root)
+    again = ("train --resume @last -q --max-env-steps 700 --runs-dir", root, "--epoch")
+    assert "named by env steps" in gsolve(*again, "3", code=2)
+    gsolve(*again, "@best")
 
 
-def test_going_back_tells_what_it_removes(inside, tmp_path, capsys):
+def test_going_back_tells_what_it_removes(inside, tmp_path, gsolve):
     root = str(tmp_path)
     flags = ["--checkpoint-freq-epochs", "1", "--keep-checkpoints", "9", "--n-steps", "25"]
-    assert cli.main(["train", *FLAGS, *flags, "--runs-dir", root, "-q"]) == 0
-    capsys.readouterr()
-    before = [
-        c["env_steps"] for c in read(capsys, "run", "@last", "--runs-dir", root)["checkpoints"]
-    ]
-    again = ["train", "--runs-dir", root, "-q", "--max-env-steps"]
-    assert cli.main([*again, "800", "--resume", "@last"]) == 0  # from the last: nothing is removed
-    assert "removed" not in capsys.readouterr().out
-    assert cli.main([*again, "900", "--resume", f"@last/{before[1]}"]) == 0
-    text = capsys.readouterr().out
+    gsolve("train", *FLAGS, *flags, "--runs-dir", root, "-q")
+    before = [c["env_steps"] for c in gsolve.json("run @last --runs-dir", root)["checkpoints"]]
+    again = ("train -q --runs-dir", root, "--max-env-steps")
+    # From the last one nothing is removed.
+    assert "removed" not in gsolve(*again, "800", "--resume", "@last")
+    text = gsolve(*again, "900", "--resume", f"@last/{before[1]}")
     assert f"warning: going back to {before[1]} env steps; everything later is removed: " in text
     assert "800 @last" in text.partition("\n")[0]
 
 
-def test_a_run_is_no_config(inside, capsys):
-    (run,) = read(capsys, "runs")
+def test_a_run_is_no_config(inside, gsolve):
+    (run,) = gsolve.json("runs")
     for target, name in (
         ("@last", "@last"),
         (run["id"], run["id"]),
         ("@last/@best", "@last/@best"),
     ):
-        assert cli.main(["train", target]) == 2
-        told = capsys.readouterr().err
+        told = gsolve("train", target, code=2)
         assert f"gsolve train --resume {name}\n" in told
         assert f"gsolve train runs/{name.partition('/')[0]}/config.yaml" in told
 
 
-def test_next_lines_and_the_report(inside, tmp_path, capsys):
+def test_next_lines_and_the_report(inside, tmp_path, gsolve):
     """They work as they stand: with the runs' place, and with the flag that gives more to do."""
     place = str(tmp_path / "my runs")
-    assert cli.main(["train", *FLAGS, "--runs-dir", place]) == 0
-    told = capsys.readouterr().out
-    assert cli.main(["run", "@last", "--runs-dir", place]) == 0
-    for text in (told, capsys.readouterr().out):
+    told = gsolve("train", *FLAGS, "--runs-dir", place)
+    for text in (told, gsolve("run @last --runs-dir", place)):
         steps = re.findall(r"^ +(?:next +|watch +)?gsolve (.*)", text, re.M)
         assert [step.split()[0] for step in steps[-4:]] == ["eval", "plot", "ui", "train"]
         assert len(steps) == 4 + (text is told)  # while it trains: gsolve ui
@@ -211,7 +187,7 @@ def test_next_lines_and_the_report(inside, tmp_path, capsys):
     )
 
 
-def test_runs_on_a_narrow_terminal(inside, capsys):
+def test_runs_on_a_narrow_terminal(inside):
     root = inside / "runs"
     (run,) = list_runs(root)
     runs = [
@@ -246,90 +222,79 @@ def test_field_help_on_a_narrow_terminal(monkeypatch):
         assert max(map(len, text.splitlines())) <= width
 
 
-def test_divergence_exits_1_and_tells_what_to_do(tmp_path, capsys):
+def test_divergence_exits_1_and_tells_what_to_do(tmp_path, gsolve):
     wild = ("--policy-lr", "1e20", "--max-grad-norm", "null", "--seed", "1")
-    assert cli.main(["train", "CartPole-v1:ppo", *wild, "--runs-dir", str(tmp_path)]) == 1
-    told = capsys.readouterr()
-    assert "not finite" in told.err
-    assert "FAILED" in told.out
-    assert "--policy-lr LOWER" in told.out
+    told = gsolve("train CartPole-v1:ppo", *wild, "--runs-dir", str(tmp_path), code=1)
+    assert all(part in told for part in ("not finite", "FAILED", "--policy-lr LOWER"))
 
 
-def test_init_from_run(inside, tmp_path, capsys):
-    (run,) = read(capsys, "runs")
+def test_init_from_run(inside, tmp_path, gsolve):
+    (run,) = gsolve.json("runs")
     flags = ["--init-from-run", f"{run['id']}/@best", "--runs-dir", str(inside / "runs")]
     try:
-        assert cli.main(["train", *FLAGS, *flags]) == 0
-        assert f"started from {run['id']}/@best" in capsys.readouterr().out
+        assert f"started from {run['id']}/@best" in gsolve("train", *FLAGS, *flags)
     finally:
         newest = max((inside / "runs").glob("CartPole*"), key=lambda path: path.stat().st_mtime_ns)
         assert newest.name != run["id"]
         newest.rename(tmp_path / "done")
 
 
-def test_list(capsys, monkeypatch):
-    entries = read(capsys, "list")
+def test_list(gsolve, monkeypatch):
+    entries = gsolve.json("list")
     names = [entry["name"] for entry in entries]
     assert {"CartPole-v1:ppo", "LunarLander-v3:ppo", "Ant-v5:ppo"} <= set(names)
-    assert cli.main(["list", "cartpole"]) == 0
-    text = capsys.readouterr().out
+    text = gsolve("list cartpole")
     assert text.rstrip().endswith("gsolve train CartPole-v1:ppo")
     assert "Taxi" not in text
     described = "\n      Balance a pole on a cart.\n"
     assert described not in text
     monkeypatch.setattr(out, "PIPED_WIDTH", 80)
-    assert cli.main(["list", "cartpole"]) == 0
-    text = capsys.readouterr().out
+    text = gsolve("list cartpole")
     assert max(map(len, text.splitlines())) <= 80
     assert f"  CartPole-v1:a2c\n  CartPole-v1:reinforce{described}" in text, "once for both"
     assert "  CartPole-v1:fast  (pqn)" in text
-    assert cli.main(["list", "no-such-env"]) == 1
-    assert "no config matches 'no-such-env'" in capsys.readouterr().err
+    assert "no config matches 'no-such-env'" in gsolve("list no-such-env", code=1)
 
 
-def test_schema(tmp_path, capsys):
-    schema = read(capsys, "schema")
+def test_schema(tmp_path, gsolve):
+    schema = gsolve.json("schema")
     assert "policy_lr" in schema["properties"]
-    assert cli.main(["schema", "-o", str(tmp_path / "s.json")]) == 0
+    gsolve("schema -o", str(tmp_path / "s.json"))
     assert json.loads((tmp_path / "s.json").read_text()) == schema
-    assert cli.main(["schema", "-o", str(tmp_path / "new" / "s.json")]) == 0
-    assert cli.main(["schema", "-o", str(tmp_path / "s.json" / "s.json")]) == 2
+    gsolve("schema -o", str(tmp_path / "new" / "s.json"))
+    gsolve("schema -o", str(tmp_path / "s.json" / "s.json"), code=2)
 
 
-def test_plot_one_and_several(inside, capsys):
-    assert cli.main(["plot", "@last"]) == 0
-    picture = Path(capsys.readouterr().out.strip())
+def test_plot_one_and_several(inside, gsolve):
+    picture = Path(gsolve("plot @last").strip())
     assert picture.name == "curves.png"
     assert picture.read_bytes()[:4] == b"\x89PNG"
-    told = read(capsys, "plot", "@last", "@last", "-o", "two.png")
+    told = gsolve.json("plot @last @last -o two.png")
     assert told["panels"] == ["returns"]
     assert Path("two.png").stat().st_size > 10_000
-    told = read(capsys, "plot", "@last", "--metric", "entropy", "approx_kl", "-o", "m.svg")
+    told = gsolve.json("plot @last --metric entropy approx_kl -o m.svg")
     assert told["panels"] == ["train/opt/policy/entropy", "train/opt/ppo/approx_kl"]
     for flags, hint in (
         (["--metric", "entropie"], "Did you mean train/opt/policy/entropy?"),
         (["--metric", "ep_rew"], "matches several metrics"),
         (["-o", "x.nonsense"], "cannot write the image"),
     ):
-        assert cli.main(["plot", "@last", *flags]) == 2
-        assert hint in capsys.readouterr().err
+        assert hint in gsolve("plot @last", *flags, code=2)
 
 
-def test_doctor(monkeypatch, capsys):
+def test_doctor(monkeypatch, gsolve):
     from gymnasium_solver.cli import doctor
 
     examined = doctor.examine()
     monkeypatch.setattr(doctor, "examine", lambda: examined)
-    report = read(capsys, "doctor")
+    report = gsolve.json("doctor")
     assert report["healthy"]
     assert {c["name"] for c in report["engines"]} == {"envpool", "vector", "sync", "async"}
     assert all(c["ok"] for c in report["suites"] if c["name"] != "mujoco")
     assert report["devices"][0]["name"] == "cpu"
-    assert cli.main(["doctor"]) == 0
-    assert "everything required works" in capsys.readouterr().out
+    assert "everything required works" in gsolve("doctor")
     examined["versions"].append(doctor.Check("torch", False, "missing: pip install torch"))
-    assert cli.main(["doctor"]) == 1
-    assert "✗ missing: pip install torch" in capsys.readouterr().out
+    assert "✗ missing: pip install torch" in gsolve("doctor", code=1)
 
 
 def test_doctor_tells_a_missing_extra_with_the_command(monkeypatch):

@@ -1,7 +1,6 @@
 """Configs that are tried: `gsolve smoke` tells passes, failures, skips, crashes and hangs apart;
 `gsolve train --dev` finds what is broken."""
 
-import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -13,21 +12,20 @@ from gymnasium_solver.algos import ppo
 from gymnasium_solver.backends.isolated import run_isolated
 from gymnasium_solver.cli import train as train_module
 from gymnasium_solver.cli.field_flags import read_fields
-from gymnasium_solver.cli.main import main
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.training import config_tests
 from gymnasium_solver.training.prepare import load_config
+from tests.cli.conftest import Gsolve
 
 
-def test_a_pass_a_failure_and_a_skip(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+def test_a_pass_a_failure_and_a_skip(tmp_path: Path, monkeypatch: Any, gsolve: Gsolve) -> None:
     monkeypatch.chdir(tmp_path)
     Path("configs").mkdir()
     base = "description: smoketest\nppo: {n_steps: 32, batch_size: 8}\n"
     Path("configs/Good.yaml").write_text(f"env_id: CartPole-v1\n{base}")
     Path("configs/Bad.yaml").write_text(f"env_id: CartPole-v9\n{base}")
     Path("configs/Misspelt.yaml").write_text(f"env_id: CartPole-v1\nclip_rang: 1\n{base}")
-    assert main(["smoke", "smoketest", "--json"]) == 1
-    told = json.loads(capsys.readouterr().out)
+    told = gsolve.json("smoke smoketest", code=1)
     assert told["counts"] == {"pass": 1, "skip": 0, "fail": 2}
     by_name = {result["name"]: result for result in told["results"]}
     assert by_name["Good:ppo"]["engine"] == "vector"
@@ -36,13 +34,12 @@ def test_a_pass_a_failure_and_a_skip(tmp_path: Path, monkeypatch: Any, capsys: A
     assert not Path("runs").exists(), "it leaves nothing behind"
 
 
-def test_the_table_and_its_exit_code(capsys: Any) -> None:
-    assert main(["smoke", "Bandit-v0:reinforce", "--steps", "5"]) == 0
-    text = capsys.readouterr().out
+def test_the_table_and_its_exit_code(gsolve: Gsolve) -> None:
+    text = gsolve("smoke Bandit-v0:reinforce --steps 5")
     assert "✓ pass Bandit-v0:reinforce" in text
     assert text.endswith("1 passed, 0 skipped, 0 failed\n")
-    assert main(["smoke", "nothing is like this"]) == 1
-    assert main(["smoke", "--limit", "0"]) == 2
+    gsolve("smoke", "nothing is like this", code=1)
+    gsolve("smoke --limit 0", code=2)
 
 
 def test_an_absent_package_is_a_skip(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,10 +82,9 @@ def test_two_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("target", ["CartPole-v1:ppo", "CartPole-v1:dqn", "Pendulum-v1:sac"])
-def test_sound_configs_pass(target: str, capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_sound_configs_pass(target: str, gsolve: Gsolve, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["train", target, "--dev"]) == 0
-    out = capsys.readouterr().out
+    out = gsolve("train", target, "--dev")
     assert "this config learns" in out
     assert "a gradient reaches all" in out
     assert not list(tmp_path.iterdir()), "it makes no run"

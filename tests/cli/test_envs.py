@@ -16,7 +16,6 @@ import pytest
 from rich.console import Console
 
 from gymnasium_solver.cli.envs import print_environments
-from gymnasium_solver.cli.main import main
 from gymnasium_solver.config.find import SHIPPED, find_configs
 from gymnasium_solver.envs import baselines, catalogue
 from gymnasium_solver.envs.baselines import (
@@ -31,11 +30,7 @@ from gymnasium_solver.envs.random_steps import RandomPolicy, random_episodes
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.experiments.measure_baselines import games, measure, write_records
 from gymnasium_solver.training.prepare import load_config
-
-
-def output(capsys: Any, *argv: str, code: int = 0) -> str:
-    assert main(list(argv)) == code
-    return str(capsys.readouterr().out)
+from tests.cli.conftest import Gsolve
 
 
 def printed(found: Any, width: int) -> str:
@@ -62,8 +57,8 @@ def test_listing_imports_nothing_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_the_list_tells_suite_spaces_threshold_engine_and_algorithms(capsys: Any) -> None:
-    text = output(capsys, "envs")
+def test_the_list_tells_suite_spaces_threshold_engine_and_algorithms(gsolve: Gsolve) -> None:
+    text = gsolve("envs")
     assert "classic_control\n" in text
     line = next(line for line in text.splitlines() if line.startswith("  CartPole-v1 "))
     assert line.split()[:3] == ["CartPole-v1", "Box(4)", "Discrete(2)"]
@@ -72,13 +67,13 @@ def test_the_list_tells_suite_spaces_threshold_engine_and_algorithms(capsys: Any
     assert "ppo a2c reinforce dqn" in line
 
 
-def test_the_filter_and_json(capsys: Any) -> None:
-    rows = json.loads(output(capsys, "envs", "lunarlander", "--json"))
+def test_the_filter_and_json(gsolve: Gsolve) -> None:
+    rows = gsolve.json("envs lunarlander")
     assert [row["env_id"] for row in rows] == ["LunarLander-v3", "LunarLanderContinuous-v3"]
     assert rows[0]["spec"]["action_space"]["labels"][2] == "fire_main_engine"
     assert rows[0]["threshold"] == 200
     assert "LunarLander-v3:dqn" in rows[0]["configs"]
-    assert main(["envs", "no such thing"]) == 1
+    gsolve("envs", "no such thing", code=1)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -127,41 +122,37 @@ def test_spaces_in_short(space: Any, text: str) -> None:
 # --- one environment
 
 
-def test_the_sheet_of_a_shipped_environment(capsys: Any) -> None:
-    text = output(capsys, "envs", "show", "CartPole-v1")
+def test_the_sheet_of_a_shipped_environment(gsolve: Gsolve) -> None:
+    text = gsolve("envs show CartPole-v1")
     for part in ("push_left", "10 N to the left", "pole_angle", "-0.418 … 0.418", "solved at 475",
                  "random actions 2", "CartPole-v1:ppo", "sutton_barto_reward"):  # fmt: skip
         assert part in text, part
 
 
-def test_the_sheet_of_an_id_without_a_config(capsys: Any) -> None:
-    text = output(capsys, "envs", "show", "CartPole-v0")
+def test_the_sheet_of_an_id_without_a_config(gsolve: Gsolve) -> None:
+    text = gsolve("envs show CartPole-v0")
     assert "solved at 195" in text
     assert "200 steps at most" in text
     assert "observation_3" in text
     assert "gsolve train CartPole-v0 --algo-id ppo" in text
 
 
-def test_the_sheet_as_json_and_with_a_frame(capsys: Any, tmp_path: Path) -> None:
+def test_the_sheet_as_json_and_with_a_frame(gsolve: Gsolve, tmp_path: Path) -> None:
     path = tmp_path / "frames" / "pole.png"
-    sheet = json.loads(
-        output(capsys, "envs", "show", "CartPole-v1", "--frame", str(path), "--json")
-    )
+    sheet = gsolve.json("envs show CartPole-v1 --frame", str(path))
     assert sheet["engine"] == "vector"
     assert sheet["max_episode_steps"] == 500
     assert sheet["frame"] == str(path)
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_an_unknown_id_is_told_with_its_neighbours(capsys: Any) -> None:
-    assert main(["envs", "show", "CartPol-v1"]) == 2
-    assert "Did you mean CartPole-v1" in capsys.readouterr().err
+def test_an_unknown_id_is_told_with_its_neighbours(gsolve: Gsolve) -> None:
+    assert "Did you mean CartPole-v1" in gsolve("envs show CartPol-v1", code=2)
 
 
-def test_an_environment_that_cannot_be_drawn_says_so(capsys: Any, tmp_path: Path) -> None:
+def test_an_environment_that_cannot_be_drawn_says_so(gsolve: Gsolve, tmp_path: Path) -> None:
     path = tmp_path / "no.png"
-    assert main(["envs", "show", "Bandit-v0", "--frame", str(path)]) == 1
-    assert "no frame" in capsys.readouterr().err
+    assert "no frame" in gsolve("envs show Bandit-v0 --frame", str(path), code=1)
     assert not path.exists()
 
 
@@ -292,15 +283,15 @@ def test_random_actions_are_legal_and_everywhere() -> None:
     assert buttons.shape == (50, 3)
 
 
-def test_the_verb_shows_what_is_stored(capsys: Any) -> None:
-    text = output(capsys, "baselines", "pendulum")
+def test_the_verb_shows_what_is_stored(gsolve: Gsolve) -> None:
+    text = gsolve("baselines pendulum")
     assert "Pendulum-v1" in text
     assert "-150*" in text
-    rows = json.loads(output(capsys, "baselines", "--filter", "CartPole-v1", "--json"))
+    rows = gsolve.json("baselines --filter CartPole-v1")
     assert [row["env_id"] for row in rows] == ["CartPole-v1", "c:cartpole"]
-    assert main(["baselines", "nothing like it"]) == 1
-    assert main(["baselines", "--out", "x.json"]) == 2
-    assert main(["baselines", "--env-kwargs", "a=1"]) == 2
+    gsolve("baselines", "nothing like it", code=1)
+    gsolve("baselines --out x.json", code=2)
+    gsolve("baselines --env-kwargs a=1", code=2)
 
 
 OWN_ENV = """
@@ -323,15 +314,13 @@ gymnasium.register("OneStep-v0", OneStep)
 """
 
 
-def test_the_verb_measures(capsys: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_verb_measures(gsolve: Gsolve, tmp_path: Path, monkeypatch: Any) -> None:
     """An environment of a module, with arguments of its own."""
     monkeypatch.chdir(tmp_path)
     Path("baseline_env.py").write_text(OWN_ENV)
     path = tmp_path / "random.json"
-    argv = (
-        "baselines OneStep-v0 --plugins baseline_env --env-kwargs reward=3 --measure --episodes 4"
-    )
-    rows = json.loads(output(capsys, *argv.split(), "--out", str(path), "--json"))
+    line = "baselines OneStep-v0 --plugins baseline_env --env-kwargs reward=3 --measure --episodes"
+    rows = gsolve.json(line, "4", "--out", str(path))
     assert (rows[0]["n"], rows[0]["mean"]) == (4, 3.0)
     assert rows[0]["settings"]["env_kwargs"] == {"reward": 3}
     assert json.loads(path.read_text())["baselines"] == rows
@@ -349,26 +338,22 @@ def retro() -> Any:
 
 
 def test_console_games_that_are_not_installed_are_said_once(
-    capsys: Any, monkeypatch: pytest.MonkeyPatch
+    gsolve: Gsolve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "stable_retro", None)
-    assert main(["roms", "list"]) == 2
-    text = capsys.readouterr().err
+    text = gsolve("roms list", code=2)
     assert text.startswith("gsolve roms: console games are an extra")
     assert text.count("gsolve roms") == 1
 
 
-def test_roms_are_listed(capsys: Any, retro: Any) -> None:
-    assert main(["roms", "list", "--json"]) == 0
-    assert {"env_id": f"Retro/{FREE}", "has_rom": True} in json.loads(capsys.readouterr().out)
-    assert main(["roms", "list", "airstriker", "--all"]) == 0
-    assert capsys.readouterr().out == f"Retro/{FREE}\n"
-    assert main(["roms", "list", "no such game"]) == 0
-    assert "no game has 'no such game'" in capsys.readouterr().out
+def test_roms_are_listed(gsolve: Gsolve, retro: Any) -> None:
+    assert {"env_id": f"Retro/{FREE}", "has_rom": True} in gsolve.json("roms list")
+    assert gsolve("roms list airstriker --all") == f"Retro/{FREE}\n"
+    assert "no game has 'no such game'" in gsolve("roms list", "no such game")
 
 
 def test_import_finds_a_rom_by_its_content_in_an_archive(
-    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, retro: Any
+    tmp_path: Path, gsolve: Gsolve, monkeypatch: pytest.MonkeyPatch, retro: Any
 ) -> None:
     """Into a copy of the package's data, from which the ROM was taken away."""
     rom = Path(retro.data.get_romfile_path(FREE))
@@ -378,20 +363,15 @@ def test_import_finds_a_rom_by_its_content_in_an_archive(
     shutil.copytree(rom.parent, data / "stable" / FREE)
     (data / "stable" / FREE / rom.name).unlink()
     monkeypatch.setattr(retro.data, "path", lambda hint=None: str(data))
-    assert main(["roms", "list"]) == 0
-    assert "no game has ''" in capsys.readouterr().out
+    assert "no game has ''" in gsolve("roms list")
     (tmp_path / "mine").mkdir()
     with zipfile.ZipFile(tmp_path / "mine" / "old games.zip", "w") as archive:
         archive.write(rom, "unknown name.md")
     (tmp_path / "mine" / "broken.zip").write_bytes(b"no archive")
-    assert main(["roms", "import", str(tmp_path / "mine")]) == 0
-    assert capsys.readouterr().out == f"imported Retro/{FREE}\n"
-    assert main(["roms", "import", str(tmp_path / "mine")]) == 0
-    assert "no new ROM" in capsys.readouterr().out
+    assert gsolve("roms import", str(tmp_path / "mine")) == f"imported Retro/{FREE}\n"
+    assert "no new ROM" in gsolve("roms import", str(tmp_path / "mine"))
 
 
-def test_mistakes_with_roms(capsys: Any, retro: Any) -> None:
-    assert main(["roms", "import"]) == 2
-    assert "needs a folder" in capsys.readouterr().err
-    assert main(["roms", "import", "/nowhere"]) == 2
-    assert "/nowhere does not exist" in capsys.readouterr().err
+def test_mistakes_with_roms(gsolve: Gsolve, retro: Any) -> None:
+    assert "needs a folder" in gsolve("roms import", code=2)
+    assert "/nowhere does not exist" in gsolve("roms import /nowhere", code=2)

@@ -1,14 +1,12 @@
 """`gsolve eval` in a changed environment."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import gymnasium_solver as gs
-from gymnasium_solver.cli.main import main
 from gymnasium_solver.runs import query
+from tests.cli.conftest import Gsolve
 
 
 @pytest.fixture(scope="module")
@@ -32,37 +30,31 @@ def _runs(run: gs.Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GSOLVE_RUNS", str(run.path.parent))
 
 
-def read(capsys: pytest.CaptureFixture[str], *args: str) -> Any:
-    assert main(["eval", *args, "--json"]) == 0, capsys.readouterr().err
-    return json.loads(capsys.readouterr().out)
-
-
-def test_changes_are_in_force_and_told(
-    run: gs.Run, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    plain = read(capsys, "@last", "--greedy", "--episodes", "8", "--seed", "3")
+def test_changes_are_in_force_and_told(run: gs.Run, gsolve: Gsolve, tmp_path: Path) -> None:
+    plain = gsolve.json("eval @last", "--greedy", "--episodes", "8", "--seed", "3")
     assert (plain["changed"], plain["kept"]) == ({}, True)
     before = run.config_path.read_bytes()
     flags = ("--max-episode-steps", "2", "--env-kwargs", "is_slippery=false", "map_name=8x8")
     args = ("--greedy", "--episodes", "8", "--seed", "3")
     with pytest.raises(AssertionError, match="has the observations Discrete"):
-        read(capsys, "@last", *args, *flags)
-    changed = read(capsys, "--max-episode-steps", "2", "@last", *args, *flags[2:4])
+        gsolve.json("eval @last", *args, *flags)
+    changed = gsolve.json("eval --max-episode-steps", "2", "@last", *args, *flags[2:4])
     assert changed["changed"]["max_episode_steps"] == 2
     assert changed["changed"]["env_kwargs"]["is_slippery"] is False
     assert max(changed["scores"]["greedy"]["lengths"]) == 2
     assert changed["scores"] != plain["scores"]
     assert run.config_path.read_bytes() == before
-    assert main(["eval", "@last", "--max-episode-steps", "2", "--episodes", "2"]) == 0
-    assert "changed: max_episode_steps null → 2" in capsys.readouterr().out
-    dotted = read(capsys, "@last", *args, "--set", "env_kwargs.is_slippery=false")
+    assert "changed: max_episode_steps null → 2" in gsolve(
+        "eval @last --max-episode-steps 2 --episodes 2"
+    )
+    dotted = gsolve.json("eval @last", *args, "--set", "env_kwargs.is_slippery=false")
     assert dotted["changed"]["env_kwargs"]["is_slippery"] is False
     # What was measured is part of the run; its verdict and its curves are not touched.
     details = query.get_details(run)
     assert [event["changed"] for event in details.later][:2] == [{}, changed["changed"]]
     assert details.later[0]["mean"] == plain["scores"]["greedy"]["mean"]
     n = len(details.later)
-    assert read(capsys, "@last", *args, "--no-keep")["kept"] is False
+    assert gsolve.json("eval @last", *args, "--no-keep")["kept"] is False
     assert len(query.get_details(run).later) == n
     assert len(details.tests) == len(query.get_details(run).tests)
     # Nothing is written through a link.
@@ -91,8 +83,7 @@ def test_changes_are_in_force_and_told(
         (("other",), "expected one run, got @last, other"),
     ],
 )
-def test_bad_flags_are_one_line(flags: tuple[str, ...], message: str, capsys: Any) -> None:
-    assert main(["eval", "@last", *flags]) == 2
-    error = capsys.readouterr().err
+def test_bad_flags_are_one_line(flags: tuple[str, ...], message: str, gsolve: Gsolve) -> None:
+    error = gsolve("eval @last", *flags, code=2)
     assert message in error
     assert len(error.strip().splitlines()) == 1, error

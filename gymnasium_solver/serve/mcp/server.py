@@ -31,13 +31,13 @@ from gymnasium_solver.serve.mcp import metric_tools, read_tools, training_tools
 from gymnasium_solver.serve.mcp.allowed import AgentDesk, Pictured, Settings, rounded
 from gymnasium_solver.serve.mcp.resources import add_resources
 from gymnasium_solver.serve.questions import Question, arguments, given_kind
+from gymnasium_solver.serve.web.security import is_loopback
 from gymnasium_solver.suggest import did_you_mean
 from gymnasium_solver.version import __version__
 
 NAME = "gymnasium-solver"
 PATH = "/mcp"
 LONGEST = 40_000  # characters, about 10,000 tokens: clients cut at 25,000
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 INSTRUCTIONS = """\
 Trains and studies reinforcement-learning agents in Gymnasium environments. A run is @last, an id
 or a unique part of one; of a search SEARCH/trials/0007/seed0. env_steps is the only clock. Solved
@@ -225,10 +225,6 @@ def _shorten(schema: dict[str, Any]) -> None:
 
 
 # --- over HTTP
-
-
-def is_loopback(host: str) -> bool:
-    return host in LOOPBACK
 
 
 def http_app(
