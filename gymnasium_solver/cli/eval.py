@@ -59,7 +59,6 @@ def evaluate(args: Args) -> None:
         raise UsageError("--greedy and --sampled exclude each other: without both, both are shown")
     modes = {"greedy": True} if not args.sampled else {}
     modes |= {"sampled": False} if not args.greedy else {}
-    args.seed = args.seed or "test"
 
     from gymnasium_solver.cli.logs import check_level, logged_to_stderr
     from gymnasium_solver.config.load import config_dict

@@ -7,20 +7,17 @@ verb's own flags are declared as in flags.py.
 """
 
 import re
-from argparse import ArgumentTypeError
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.cli.flags import (
     MANY,
-    NO_VALUE,
     NONE,
     ONE,
     OPTIONAL,
     REPEATED,
     VERBS,
     Args,
-    Declared,
     Parser,
     UsageError,
     Verb,
@@ -38,8 +35,8 @@ from gymnasium_solver.suggest import nearest
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
 
-OWN: dict[str, dict[str, Declared]] = {}
-"""The flags of each of these verbs that has been imported, by all their names."""
+TEXTS: dict[str, str] = {}
+"""What each of these verbs that has been imported takes."""
 MOST_VALUES = {NONE: 0, ONE: 1, OPTIONAL: 1, REPEATED: 1}  # of all other flags any number
 _VALUE = re.compile(r"-(\d|\.\d|\.?inf)")  # -200, -.5 and -inf are values, -q is a flag
 _SURE_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+-v\d+(:\w+)?")  # a file, or Env-v1:name
@@ -50,8 +47,7 @@ def field_verb(text: str, *, target_help: bool = False) -> Callable[[Work], Verb
     """Declare a verb that takes fields, by its usage and what follows in `verb`. `target_help`: the
     verb itself answers --help after a target."""
     name = text.split()[2]  # usage: gsolve NAME
-    found = [*Parser(name, text).declared, *declared("-h, --help")]
-    OWN[name] = {flag: one for one in found for flag in one.names if one.names[-1].islower()}
+    TEXTS[name] = text
 
     def declare(work: Work) -> Verb:
         def run(argv: Sequence[str]) -> int:
@@ -70,27 +66,34 @@ def field_verb(text: str, *, target_help: bool = False) -> Callable[[Work], Verb
 def read_fields(verb: str, argv: Sequence[str]) -> Args:
     """Split a command line into words, the verb's own flags, and flags of fields, which are not
     checked against a config yet."""
-    own = OWN[verb]
-    args = Args(words=[], fields={}, spelled={}, own=list(own), verb=verb)
-    args.command = ["gsolve", verb, *argv]
-    for one in own.values():
-        setattr(args, one.dest, {NONE: False, MANY: [], REPEATED: []}.get(one.arity))
+    parser = Parser(verb, TEXTS[verb])
+    own = {flag: one for one in parser.declared for flag in one.names if one.names[-1].islower()}
+    own |= dict.fromkeys(("-h", "--help"), next(declared("--help")))
+    words: list[str] = []
+    fields: dict[str, list[str]] = {}
+    spelled: dict[str, str] = {}
+    ours: list[str] = []
     todo = list(argv)
     while todo:
         word = todo.pop(0)
         if not _is_flag(word):
-            args.words.append(word)
+            words.append(word)
             continue
         written, equals, value = word.partition("=")
-        flag = own.get(as_known(written, own))
+        name = as_known(written, own)
+        flag = own.get(name)
         if flag is None and not written.startswith("--"):
             raise UsageError(unknown_flag(written, own, "gsolve"))
         values = [value] if equals else _take(todo, MANY if flag is None else flag.arity)
         if flag is None:
             field = written.removeprefix("--").replace("-", "_")
-            args.fields[field], args.spelled[field] = values, written
+            fields[field], spelled[field] = values, written
         else:
-            _set(args, flag, written, values)
+            ours += [f"{flag.names[0]}={value}" for value in values] or [flag.names[0]]
+    is_help = "--help" in ours
+    args = parser.read([word for word in ours if word != "--help"])
+    args.verb, args.help, args.command = verb, is_help, ["gsolve", verb, *argv]
+    args.words, args.fields, args.spelled, args.own = words, fields, spelled, list(own)
     _rescue_target(args)
     return args
 
@@ -105,25 +108,6 @@ def _take(words: list[str], arity: str) -> list[str]:
     while words and len(values) < most and not _is_flag(words[0]):
         values.append(words.pop(0))
     return values
-
-
-def _set(args: Args, flag: Declared, written: str, values: list[str]) -> None:
-    """Set an own flag of the verb."""
-    if flag.arity == NONE:
-        if values:
-            raise UsageError(f"{written} takes no value, but was given '{values[0]}'")
-        setattr(args, flag.dest, True)
-        return
-    if flag.arity in (ONE, REPEATED) and not values:
-        raise UsageError(f"{written} needs a value")
-    try:
-        converted = [flag.convert(value) for value in values or [NO_VALUE]]
-    except ArgumentTypeError as error:
-        raise UsageError(f"{written} {error}") from None
-    if flag.arity in (MANY, REPEATED):
-        getattr(args, flag.dest).extend(converted)
-    else:
-        setattr(args, flag.dest, converted[-1])
 
 
 def _rescue_target(args: Args) -> None:

@@ -43,6 +43,7 @@ _ARGUMENT = re.compile(r"-|\[?[A-Z]{2,}|\[?[a-z]+\|")  # how a line that declare
 _DEFAULT = re.compile(r"(?<=[A-Za-z\]])=(?=[^A-Z])")  # N=3, not KEY=VALUE
 _CHOICE = re.compile(r"[a-z_]+(\|[a-z_]+)+")
 _BAD_VALUE = re.compile(r"argument (-\S+?)(/-\S+)*: (.*: expected .*)")
+_BAD_COUNT = re.compile(r"argument (-\S+?)(/-\S+)*: (expected .*argument|(ignored .*))")
 _BAD_CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)")
 SHARED_TEXT = """
 RUN                         @last, an id or a unique part of one, a path
@@ -273,6 +274,8 @@ def as_known(word: str, flags: Container[str]) -> str:
 
 def _plain(message: str) -> str:
     """argparse's messages in the words of all others: `--limit abc: expected a whole number`."""
+    if found := _BAD_COUNT.fullmatch(message):
+        return f"{found[1]} " + ("needs a value" if found[4] is None else "takes no value")
     if found := _BAD_VALUE.fullmatch(message):
         return f"{found[1]} {found[3]}"
     if found := _BAD_CHOICE.fullmatch(message):

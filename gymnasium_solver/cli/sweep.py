@@ -77,7 +77,7 @@ parameters:
 --seeds N              seeds of each trial; one that cannot win any more ends early (default: 1)
 --cost env_steps|wall_s
                        search for the best scores at low cost
---prune asha|hyperband|median
+--prune off|asha|hyperband|median
                        stop trials by their learning curves (default: off)
 --final INT            how many of the best are trained again on fresh seeds, which choose one of
                        them (default: about 30 % of the trainings; 0: none)
