@@ -14,34 +14,16 @@ pytest.importorskip("mcp", reason="the extra mcp is not installed")
 pytest.importorskip("duckdb", reason="the extra mcp is not installed")
 
 REFUSED = (
-    "SELECT * FROM read_text('{file}')",
-    "SELECT * FROM read_csv('{file}', header=false)",
-    "SELECT * FROM read_json('{file}')",
-    "SELECT * FROM read_blob('{file}')",
-    "SELECT * FROM '{file}'",
-    "SELECT * FROM glob('/etc/*')",
-    "SELECT * FROM sniff_csv('{file}')",
-    "SELECT * FROM query('SELECT * FROM read_text(''{file}'')')",
-    "COPY runs TO '{out}'",
-    "EXPORT DATABASE '{out}'",
-    "ATTACH '{out}' AS x",
-    "INSTALL httpfs",
-    "LOAD '{file}'",
-    "SET enable_external_access = true",
-    "RESET ALL",
-    "PRAGMA database_list",
-    "CALL pragma_version()",
-    "DELETE FROM runs",
-    "CREATE TABLE x AS SELECT 1",
-    "SELECT 1; SELECT 2",
-    "SELECT 1; COPY runs TO '{out}'",
-    "",
-    ";",
-    "SELEC 1",
-    "SELECT * FROM loading",
-    "SELECT * FROM rows",
-    "SELECT * FROM table_of_python",
-)
+    "SELECT * FROM read_text('{file}')", "SELECT * FROM read_csv('{file}', header=false)",
+    "SELECT * FROM read_json('{file}')", "SELECT * FROM read_blob('{file}')",
+    "SELECT * FROM '{file}'", "SELECT * FROM glob('/etc/*')", "SELECT * FROM sniff_csv('{file}')",
+    "SELECT * FROM query('SELECT * FROM read_text(''{file}'')')", "COPY runs TO '{out}'",
+    "EXPORT DATABASE '{out}'", "ATTACH '{out}' AS x", "INSTALL httpfs", "LOAD '{file}'",
+    "SET enable_external_access = true", "RESET ALL", "PRAGMA database_list",
+    "CALL pragma_version()", "DELETE FROM runs", "CREATE TABLE x AS SELECT 1",
+    "SELECT 1; SELECT 2", "SELECT 1; COPY runs TO '{out}'", "", ";", "SELEC 1",
+    "SELECT * FROM loading", "SELECT * FROM rows", "SELECT * FROM table_of_python",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

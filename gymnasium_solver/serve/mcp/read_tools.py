@@ -62,20 +62,11 @@ Section = Literal["progress", "config", "checkpoints", "evals", "alerts", "hyper
 ComparedRuns = Annotated[Sequence[Run], Runs(20)]
 # Looked at first in a diagnosis, where they were logged.
 VITAL = (
-    "train/roll/ep_rew/mean",
-    "train/roll/ep_len/mean",
-    "val/roll/ep_rew/mean",
-    "train/opt/policy/entropy",
-    "train/opt/ppo/approx_kl",
-    "train/opt/ppo/clip_fraction",
-    "train/opt/value/explained_var",
-    "train/opt/grads/norm/all",
-    "train/opt/q/mean",
-    "train/opt/loss/value",
-    "train/opt/loss/td",
-    "train/hp/epsilon",
-    "train/sys/timing/fps",
-)
+    "train/roll/ep_rew/mean", "train/roll/ep_len/mean", "val/roll/ep_rew/mean",
+    "train/opt/policy/entropy", "train/opt/ppo/approx_kl", "train/opt/ppo/clip_fraction",
+    "train/opt/value/explained_var", "train/opt/grads/norm/all", "train/opt/q/mean",
+    "train/opt/loss/value", "train/opt/loss/td", "train/hp/epsilon", "train/sys/timing/fps",
+)  # fmt: skip
 EVALUATION = ("stage", "env_steps", "mean", "std", "stderr", "min", "max", "episodes", "success")
 SCORE = ("mean", "stderr", "std", "min", "max", "length_mean", "episodes", "success")
 ORIGIN = ("created_at", "command", "versions", "git", "machine", "resumed", "engine", "device")

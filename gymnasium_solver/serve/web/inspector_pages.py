@@ -34,17 +34,9 @@ BYTES = "application/octet-stream"
 MOST_RUNS = 100
 MOST_TRIED = 100
 INDEX = (
-    "id",
-    "name",
-    "env_id",
-    "status",
-    "solved",
-    "stop_reason",
-    "seed",
-    "created_at",
-    "env_steps",
+    "id", "name", "env_id", "status", "solved", "stop_reason", "seed", "created_at", "env_steps",
     "best_score",
-)
+)  # fmt: skip
 BRIEF = ("env_id", "env_steps", "seed", "greedy", "created_at", "parent", "why", "max_steps")
 
 
