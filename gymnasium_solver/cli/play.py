@@ -32,7 +32,7 @@ PLAIN_EPISODES = 10
 @verb("""
 play: Watch an agent, watch random actions, or play yourself: in a window, or in the terminal.
 
-TARGET           a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>), a config or an
+[TARGET]         a run (@last, an id), a checkpoint (RUN/@best, RUN/<env_steps>), a config or an
                  environment id
 --mode trained|random|user     who acts (default: trained for a run, otherwise user)
 --episodes N     stop after N episodes
@@ -60,6 +60,8 @@ Keys: P pause, N step, + and - speed, R restart, S save the episode, Q quit. In 
 and F10 switch panels, F8 changes colours, F9 keeps the layout.
 """)
 def play(args: Args) -> None:
+    if args.target is None:
+        raise UsageError("no target is given: a run, a config or an environment, such as @last")
     panels = _panels(args)
     grid = flags.grid_of(args)
     record = tuple(Path(name) for name in args.record)
