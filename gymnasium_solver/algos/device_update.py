@@ -10,7 +10,7 @@ CPU the same lines run one after the other, with the descent in its fastest form
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -19,12 +19,13 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver import processes
+from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner, hp_metrics
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.fast.cuda_graph import Recurring
-from gymnasium_solver.fast.descent import Descent
+from gymnasium_solver.fast.descent import Descent, Steps
 from gymnasium_solver.nets.normalizer import DeviceRewardNormalizer
-from gymnasium_solver.tree import map_tree
+from gymnasium_solver.tree import leaves_of, map_tree
 
 NARROW = 32  # numbers of a row
 MEASURED_ROWS = 16_384  # of a rollout, for metrics that cost time
@@ -100,16 +101,38 @@ class DeviceUpdate(ABC):
         more = self.details(hp) if learner.take_details() else {}
         return {self.names: found, **hp_metrics(hp), **more}
 
-    def rewards(self, rollout: DeviceRollout) -> Tensor:
-        """Rewards [T, N], scaled if the config says so."""
-        if self.reward_scale is None:
-            return rollout.reward
-        return self.reward_scale(rollout.reward, rollout.terminated | rollout.truncated)
+    @torch.no_grad()
+    def advantages(
+        self, rollout: DeviceRollout, values: Callable[[Tensor], Tensor], gae_lambda: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Observations, advantages and values of all rows [T * N], from the values of observations
+        and the rewards, which are scaled if the config says so."""
+        obs, reward = rollout.obs.flatten(0, 1), rollout.reward
+        value, next_value = (
+            values(part).view(reward.shape) for part in (obs, rollout.final_obs.flatten(0, 1))
+        )
+        ends = (rollout.terminated, rollout.truncated)
+        if self.reward_scale is not None:
+            reward = self.reward_scale(reward, ends[0] | ends[1])
+        gamma = self.learner.config.gamma
+        advantage = ops.gae_of_tensors(reward, value, next_value, *ends, gamma, gae_lambda)
+        return obs, advantage.flatten(), value.flatten()
+
+    def passes(
+        self, batch: BatchT, numbers: Mapping[str, Any], lr: Any,
+        prepared: Callable[[BatchT, list[slice]], BatchT] = lambda batch, parts: batch,
+    ) -> list[Steps]:  # fmt: skip
+        """All passes over a batch. `prepared`: what to do with it before each of them."""
+        found = []
+        for _ in range(self.learner.config.n_epochs):
+            shuffled, parts = self.minibatches(batch)
+            found.append(self.descent(prepared(shuffled, parts), numbers, lr, parts))
+        return found
 
     @torch.no_grad()
-    def minibatches(self, batch: BatchT, n: int) -> tuple[BatchT, list[slice]]:
-        """The shuffled batch of `n` rows, and the minibatches of a pass as parts of it of nearly
-        equal size."""
+    def minibatches(self, batch: BatchT) -> tuple[BatchT, list[slice]]:
+        """The shuffled batch, and the minibatches of a pass as parts of it of nearly equal size."""
+        n = len(leaves_of(batch)[0])
         n_parts = -(-n // self.learner.config.batch_size)
         if n_parts > 1:
             order = self._permutation(n)
@@ -126,7 +149,7 @@ class DeviceUpdate(ABC):
     # -- state ------------------------------------------------------------------------------
 
     def pull(self) -> None:
-        """Bring what is on the device to where the learner saves it from."""
+        """Bring what is on the device to where the learner saves it from; `push`: the reverse."""
         if self.reward_scale is not None and self.is_used:
             self.reward_scale.pull()
 
@@ -136,7 +159,6 @@ class DeviceUpdate(ABC):
         return {"device_generator": self.generator.get_state().tolist()}
 
     def push(self) -> None:
-        """The reverse of `pull`."""
         if self.reward_scale is not None:
             self.reward_scale.push()
 

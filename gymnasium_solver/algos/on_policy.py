@@ -122,16 +122,17 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
         )
     normalizes = critic and getattr(cfg, "normalize_values", False)
     conflicts = {
-        f"head: {cfg.head} of a plugin": cfg.head != "linear",
-        "block: simbav2": cfg.block == "simbav2",
-        "output_dims of value": bool({"*", VALUE} & network.output_dims.keys()),
+        f"a linear output layer; head: {cfg.head} is of a plugin. Remove one of them.": (
+            cfg.head != "linear"
+        ),
+        "a linear output layer; remove block: simbav2": cfg.block == "simbav2",
+        "one linear layer; remove output_dims of value": bool(
+            {"*", VALUE} & network.output_dims.keys()
+        ),
     }
-    for other, is_given in conflicts.items():
+    for what, is_given in conflicts.items():
         if normalizes and is_given:
-            raise ConfigError(
-                f"normalize_values rescales one linear output layer, which excludes {other}; "
-                "remove one of them"
-            )
+            raise ConfigError(f"normalize_values rescales {what}")
     if network.heads_by is not None and (recurrence or normalizes):
         other = "recurrent" if recurrence else "normalize_values"
         raise ConfigError(f"heads_by does not work with {other}; remove one of them")

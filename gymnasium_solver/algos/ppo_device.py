@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver import processes
-from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.device_update import MEASURED_ROWS, DeviceUpdate
 from gymnasium_solver.algos.policy_loss import MEASURED, Batch, evaluate_actions, scaled_losses
 from gymnasium_solver.algos.units import watch_units
@@ -40,28 +39,14 @@ class PPODeviceUpdate(DeviceUpdate):
     def learn(self, rollout: DeviceRollout, hp: Mapping[str, Any]) -> dict[str, Tensor]:
         learner = self.learner
         c = {name: hp[name] for name in learner.numbers}
-        batch, norms = self._batch(rollout), list[Tensor]()
-        for _ in range(learner.config.n_epochs):
-            shuffled, parts = self.minibatches(batch, len(batch.returns))
-            if learner.config.normalize_advantages == "batch":
-                scaled = torch.cat([_standardized(shuffled.advantage[part]) for part in parts])
-                shuffled = shuffled._replace(advantage=scaled)
-            norms.append(self.descent(shuffled, c, hp["policy_lr"], parts).norms)
-        return self._measured(batch, c, hp, torch.cat(norms).mean())
+        batch = self._batch(rollout)
+        found = self.passes(batch, c, hp["policy_lr"], self._standardized)
+        return self._measured(batch, c, hp, torch.cat([steps.norms for steps in found]).mean())
 
     @torch.no_grad()
     def _batch(self, rollout: DeviceRollout) -> Batch:
         learner, cfg = self.learner, self.learner.config
-        obs = rollout.obs.flatten(0, 1)
-        value, next_value = (
-            learner.net.value(part).view(rollout.reward.shape)
-            for part in (obs, rollout.final_obs.flatten(0, 1))
-        )
-        ends = (rollout.terminated, rollout.truncated)
-        advantage = ops.gae_of_tensors(
-            self.rewards(rollout), value, next_value, *ends, cfg.gamma, cfg.gae_lambda
-        ).flatten()
-        value = value.flatten()
+        obs, advantage, value = self.advantages(rollout, learner.net.value, cfg.gae_lambda)
         returns = advantage + value
         if cfg.normalize_advantages == "rollout":
             advantage = _standardized(advantage)
@@ -69,6 +54,13 @@ class PPODeviceUpdate(DeviceUpdate):
             advantage = advantage.sign() * advantage.abs().log1p()
         actions, log_prob = rollout.actions.flatten(0, 1), rollout.log_prob.flatten()
         return Batch(obs, actions, log_prob, advantage, returns, value)
+
+    def _standardized(self, batch: Batch, parts: list[slice]) -> Batch:
+        """With advantages that are standardised within each minibatch, if the config says so."""
+        if self.learner.config.normalize_advantages != "batch":
+            return batch
+        scaled = torch.cat([_standardized(batch.advantage[part]) for part in parts])
+        return batch._replace(advantage=scaled)
 
     @torch.no_grad()
     def _measured(
@@ -85,7 +77,7 @@ class PPODeviceUpdate(DeviceUpdate):
         return found | {
             "opt/grads/norm/all": norm,
             **scaled_losses(found, hp),
-            "opt/ppo/kl_stop_triggered": torch.zeros(()),
+            "opt/ppo/kl_stop_triggered": torch.zeros_like(norm),
             "opt/value/explained_var": torch.where(variance == 0, torch.nan, 1 - left / variance),
         }
 

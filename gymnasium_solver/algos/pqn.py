@@ -67,30 +67,17 @@ class PQNDeviceUpdate(DeviceUpdate):
         return cfg.gamma, cfg.td_lambda, cfg.n_epochs, cfg.batch_size
 
     def learn(self, rollout: DeviceRollout, hp: Mapping[str, Any]) -> dict[str, Tensor]:
-        batch, found = self._batch(rollout), []
-        for _ in range(self.learner.config.n_epochs):
-            shuffled, parts = self.minibatches(batch, len(batch.target))
-            found.append(self.descent(shuffled, {}, hp["policy_lr"], parts))
+        cfg, net = self.learner.config, self.learner.net
+        # The Q(lambda) returns are GAE of the best values, and these values.
+        obs, advantage, value = self.advantages(
+            rollout, lambda part: net(part).amax(1), cfg.td_lambda
+        )
+        batch = self._newest = QBatch(obs, rollout.actions.flatten(), advantage + value)
+        found = self.passes(batch, {}, hp["policy_lr"])
         outputs = torch.cat([steps.values for steps in found]).mean(0)
         norm = torch.cat([steps.norms for steps in found]).mean()
         means = dict(zip(found[0].names, outputs, strict=True)) | {"norm": norm}
         return {METRICS[name]: mean for name, mean in means.items()}
-
-    @torch.no_grad()
-    def _batch(self, rollout: DeviceRollout) -> QBatch:
-        """With the Q(lambda) returns: GAE of the best values, and these values."""
-        cfg, net = self.learner.config, self.learner.net
-        obs = rollout.obs.flatten(0, 1)
-        value, next_value = (
-            net(part).amax(1).view(rollout.reward.shape)
-            for part in (obs, rollout.final_obs.flatten(0, 1))
-        )
-        ends = (rollout.terminated, rollout.truncated)
-        advantage = ops.gae_of_tensors(
-            self.rewards(rollout), value, next_value, *ends, cfg.gamma, cfg.td_lambda
-        )
-        self._newest = QBatch(obs, rollout.actions.flatten(), (advantage + value).flatten())
-        return self._newest
 
     def details(self, hp: Mapping[str, float]) -> dict[str, float]:
         stride = -(-len(self._newest.target) // MEASURED_ROWS)

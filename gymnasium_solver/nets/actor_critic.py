@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from gymnasium_solver.nets.blocks import HIDDEN_GAIN
 from gymnasium_solver.nets.branches import VALUE, KeepTask, outputs_of
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
-from gymnasium_solver.nets.features import Features, actor_encoder_for, encoder_for
+from gymnasium_solver.nets.features import Features, ObsNetwork
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead, ValueScale
 from gymnasium_solver.nets.network import Network, named_dims
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -25,7 +25,7 @@ from gymnasium_solver.tree import map_tree
 ACTOR_GAIN, CRITIC_GAIN = 0.01, 1.0
 
 
-class ActorCritic(nn.Module):
+class ActorCritic(ObsNetwork):
     """`critic=False` builds no value head (REINFORCE without a baseline)."""
 
     def __init__(
@@ -46,10 +46,7 @@ class ActorCritic(nn.Module):
         generator: torch.Generator,
     ):
         """`sde_log_std_init`: of state-dependent exploration (gSDE); None: without."""
-        super().__init__()
-        given = (observation_space, network, normalize_obs, clip_obs)
-        self.encoder, self.own_encoder = encoder_for(*given), actor_encoder_for(*given)
-
+        super().__init__(observation_space, network, normalize_obs, clip_obs)
         n_tasks = network.n_tasks
         parts = actions.output_parts()
         network = network._replace(
@@ -94,19 +91,6 @@ class ActorCritic(nn.Module):
             )
         self.head: CriticHead = ScalarHead() if head is None else head
         self.value_scale = ValueScale() if normalize_values else None
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
-
-    @property
-    def actor_encoder(self) -> ObsEncoder:
-        """What encodes the parts that the actor sees."""
-        return self.encoder if self.own_encoder is None else self.own_encoder
-
-    @property
-    def has_images(self) -> bool:
-        return bool(self.encoder.layouts)
 
     def forward(self, obs: TensorObs) -> tuple[Tensor, Tensor]:
         """Observations -> the actor's outputs [B, W] and the critic's [B], or [B, K]."""
@@ -173,9 +157,7 @@ class ActorCritic(nn.Module):
         n, n_rows = is_first.shape
         x = self.encoder(map_tree(lambda part: part.flatten(0, 1), obs))
         rows = by_time(self.actor_features(x), n)
-        features = self.actor_torso(rows).view(n_rows, n, -1)
-        y, carry = self.core.by_time(features, carry, is_first.t())
-        y = y.flatten(0, 1)
+        y, carry = self.core.rows(self.actor_torso(rows), carry, is_first)
         value = None if self.critic_head is None else by_time(self._critic_outputs(y), n_rows)
         return by_time(self.actor_head(y), n_rows), value, carry
 

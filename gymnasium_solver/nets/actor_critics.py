@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.blocks import StackedMLP
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
-from gymnasium_solver.nets.features import Features, actor_encoder_for, encoder_for
+from gymnasium_solver.nets.features import Features, ObsNetwork
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -130,9 +130,8 @@ class Branch(nn.Module):
         assert self.core is not None
         n, n_rows = is_first.shape
         features = self.features(x)
-        by_step = by_time(features, n).view(n_rows, n, -1)
-        y, _ = self.core.by_time(by_step, carry, is_first.t())
-        return torch.cat([features, by_time(y.flatten(0, 1), n_rows)], dim=1)
+        y, _ = self.core.rows(by_time(features, n), carry, is_first)
+        return torch.cat([features, by_time(y, n_rows)], dim=1)
 
     def carry_after(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:
         """The carry after encoded sequences, flattened to [B * L, ...]."""
@@ -267,7 +266,7 @@ def with_actions(y: Tensor, actions: Tensor | None) -> Tensor:
     return y if actions is None else torch.cat([y, actions], dim=1)
 
 
-class ActorCritics(nn.Module):
+class ActorCritics(ObsNetwork):
     """`actor`, `critic` and, if `alpha` is given, `temperature`, each with its own optimiser.
 
     Actor and critics take encoded observations (`encoder`). Their features are separate, or with
@@ -298,13 +297,11 @@ class ActorCritics(nn.Module):
         `n_values`: values of a critic, one for each discrete action; 0: one.
         `critic_network`: the layers of the critics; None: as those of the actor.
         `log_std_bound`: of a Gaussian actor."""
-        super().__init__()
+        super().__init__(observation_space, network, normalize_obs, clip_obs)
         self.head: CriticHead = ScalarHead() if head is None else head
         shape: tuple[int, ...] = (n_values,) if n_values else ()
         if self.head.n_outputs > 1:
             shape += (self.head.n_outputs,)
-        given = (observation_space, network, normalize_obs, clip_obs)
-        self.encoder, self.own_encoder = encoder_for(*given), actor_encoder_for(*given)
 
         def actor(shared: Features | None = None) -> Actor:
             return Actor(
@@ -343,11 +340,6 @@ class ActorCritics(nn.Module):
 
         return {own(name): value for name, value in model.items()}
 
-    @property
-    def actor_encoder(self) -> ObsEncoder:
-        """What encodes the parts that the actor sees."""
-        return self.encoder if self.own_encoder is None else self.own_encoder
-
     def encoder_of(self, part: "Branch") -> ObsEncoder:
         return self.actor_encoder if isinstance(part, Actor) else self.encoder
 
@@ -360,10 +352,6 @@ class ActorCritics(nn.Module):
     @property
     def has_batch_norm(self) -> bool:
         return bool(batch_norms(self))
-
-    @property
-    def has_images(self) -> bool:
-        return bool(self.encoder.layouts)
 
     def forward(self, obs: TensorObs, actions: Tensor | None) -> tuple[Tensor, Tensor]:
         """The actor's outputs, and the critics' outputs for `actions` [B, A]; None: critics with a
@@ -387,9 +375,8 @@ class ActorCritics(nn.Module):
 
     def initial_carry(self, n: int) -> dict[str, Tensor]:
         """The state of the cores of n envs before their first observation."""
-        device = next(self.parameters()).device
         return {
-            part.carry_name: torch.zeros(n, part.core.carry_width, device=device)
+            part.carry_name: torch.zeros(n, part.core.carry_width, device=self.device)
             for part in (self.actor, self.critic)
             if part.core is not None
         }

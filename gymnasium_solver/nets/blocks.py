@@ -9,7 +9,7 @@ uniform in +-1/sqrt(in), torch's default, in every layer including the last, as 
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from gymnasium_solver.errors import ConfigError
@@ -25,7 +26,6 @@ from gymnasium_solver.nets.hypersphere import (
     SphereBlock,
     SphereHead,
     ToSphere,
-    first_network,
     first_scale,
 )
 from gymnasium_solver.nets.renorm import BatchRenorm
@@ -229,9 +229,6 @@ class Residual(nn.Module):
         out: Tensor = x + self.layers(x)
         return out
 
-    def first(self, x: Tensor) -> Tensor:
-        return x + first_of(self.layers, x)
-
 
 class RMSNorm(nn.Module):
     """Divides by the root mean square over the last axis. `shape` of the weights: (width,), or
@@ -248,14 +245,7 @@ class RMSNorm(nn.Module):
         return (self.weight, shape, width) if self.is_unit else None
 
     def forward(self, x: Tensor) -> Tensor:
-        return _rms(x) * self.weight
-
-    def first(self, x: Tensor) -> Tensor:
-        return _rms(x) * self.weight[0]
-
-
-def _rms(x: Tensor) -> Tensor:
-    return x * (x.square().mean(dim=-1, keepdim=True) + 1e-6).rsqrt()
+        return x * (x.square().mean(dim=-1, keepdim=True) + 1e-6).rsqrt() * self.weight
 
 
 class StackedLayerNorm(nn.Module):
@@ -268,9 +258,6 @@ class StackedLayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.layer_norm(x, x.shape[-1:]) * self.weight + self.bias
-
-    def first(self, x: Tensor) -> Tensor:
-        return functional.layer_norm(x, x.shape[-1:]) * self.weight[0] + self.bias[0]
 
 
 class StackedLinear(nn.Module):
@@ -320,18 +307,13 @@ class StackedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weight: Tensor = self.weight
+        if weight.ndim == 2:  # of one network, see `StackedMLP.first`
+            return x @ weight if self.bias is None else torch.addmm(self.bias, x, weight)
         if self.spectral_norm:
             weight = weight / torch.bmm(torch.bmm(self.left, weight), self.right)
         if x.ndim == 2:
             x = x.expand(len(weight), *x.shape)
-        if self.bias is None:
-            return torch.bmm(x, weight)
-        return torch.baddbmm(self.bias, x, weight)
-
-    def first(self, x: Tensor) -> Tensor:
-        if self.bias is None:
-            return x @ self.weight[0]
-        return torch.addmm(self.bias[0], x, self.weight[0])
+        return torch.bmm(x, weight) if self.bias is None else torch.baddbmm(self.bias, x, weight)
 
     def projected(self) -> tuple[nn.Parameter, tuple[int, int, int, int], int]:
         """See fast/optimizer.py."""
@@ -355,19 +337,14 @@ class StackedMLP(nn.Module):
 
     def first(self, x: Tensor) -> Tensor:
         """The first network only: [B, in] -> [B, out]."""
-        return first_of(self.layers, x)
+        stacks = (*self.layers.named_parameters(), *self.layers.named_buffers())
+        y: Tensor = functional_call(self.layers, {name: stack[0] for name, stack in stacks}, x)
+        return y
 
     def power_iteration(self) -> None:
         for layer in self.modules():
             if isinstance(layer, StackedLinear) and layer.spectral_norm:
                 layer.power_iteration()
-
-
-def first_of(layers: Iterable[nn.Module], x: Tensor) -> Tensor:
-    """The first network of a stack of layers."""
-    for layer in layers:
-        x = first_network(layer, x)
-    return x
 
 
 class NoisyLinear(nn.Module):

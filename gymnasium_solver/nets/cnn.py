@@ -22,39 +22,21 @@ from torch import Tensor, nn
 
 from gymnasium_solver.config.layer_list import Layer
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.layers import conv_layers
+from gymnasium_solver.nets.layers import conv, conv_layers, flattened
 from gymnasium_solver.spaces.observations import ImageLayout, shorter
 
 N_BLOCKS = 2  # residual blocks per stage
 
 
-# -- torsos -----------------------------------------------------------------------------------
-
-
-class Convolution(NamedTuple):
-    """One layer of a plain torso."""
-
-    channels: int
-    size: int
-    stride: int
-    padding: int = 0
-
-
 class Preset(NamedTuple):
     channels: tuple[int, ...]
     hidden_dims: tuple[int, ...]  # after the convolutions
-    plain: tuple[Convolution, ...] = ()  # empty: residual stages
+    plain: tuple[tuple[int, int, int], ...] = ()  # size, stride, padding; empty: residual stages
 
 
 PRESETS: dict[str, Preset] = {
-    "cnn_small": Preset(
-        (16, 32, 64),
-        (128,),
-        (Convolution(16, 3, 1, 1), Convolution(32, 3, 2, 1), Convolution(64, 3, 2, 1)),
-    ),
-    "cnn_nature": Preset(
-        (32, 64, 64), (512,), (Convolution(32, 8, 4), Convolution(64, 4, 2), Convolution(64, 3, 1))
-    ),
+    "cnn_small": Preset((16, 32, 64), (128,), ((3, 1, 1), (3, 2, 1), (3, 2, 1))),
+    "cnn_nature": Preset((32, 64, 64), (512,), ((8, 4, 0), (4, 2, 0), (3, 1, 0))),
     "cnn_impala": Preset((16, 32, 32), (256,)),
     "cnn_large": Preset((32, 64, 64), (512,)),
 }
@@ -69,8 +51,8 @@ def smallest_side(preset: Preset) -> int:
     """Smallest image side of a preset, so that at least one pixel remains after its
     convolutions."""
     side = 1
-    for layer in reversed(preset.plain):
-        side = max(1, (side - 1) * layer.stride + layer.size - 2 * layer.padding)
+    for size, stride, padding in reversed(preset.plain):
+        side = max(1, (side - 1) * stride + size - 2 * padding)
     return side
 
 
@@ -87,9 +69,7 @@ def convolutions(
     cnn: Cnn, gain: float | None, generator: torch.Generator
 ) -> tuple[nn.Sequential, int]:
     """Build the convolutions with a flattened output; return them and the number of outputs.
-
-    `gain` of the initial weights: see mlp.linear.
-    """
+    `gain` of the initial weights: see `conv`."""
     layout, preset_id, channels, layers_given = cnn
     if layers_given:
         return conv_layers(layers_given, layout[:3], generator)
@@ -110,32 +90,13 @@ def convolutions(
     sizes = (layout.channels, *widths)
     layers: list[nn.Module] = []
     if preset.plain:
-        for (n_in, n_out), layer in zip(pairwise(sizes), preset.plain, strict=True):
-            layers += [conv(n_in, layer._replace(channels=n_out), gain, generator), nn.ReLU()]
+        for (n_in, n_out), shape in zip(pairwise(sizes), preset.plain, strict=True):
+            layers += [conv(n_in, n_out, *shape, gain=gain, generator=generator), nn.ReLU()]
     else:
         n_blocks = N_BLOCKS * len(widths)
         layers += [Stage(a, b, n_blocks, gain, generator) for a, b in pairwise(sizes)]
         layers.append(nn.ReLU())
-    module = nn.Sequential(*layers, nn.Flatten())
-    with torch.no_grad():
-        n_features = module(torch.zeros(1, *layout[:3])).shape[1]
-    return module, n_features
-
-
-def conv(
-    n_in: int, layer: Convolution, gain: float | None, generator: torch.Generator
-) -> nn.Conv2d:
-    """Initialised like mlp.linear: orthogonal times `gain`, or uniform in +-1/sqrt(fan_in)."""
-    module = nn.Conv2d(n_in, layer.channels, layer.size, layer.stride, layer.padding)
-    assert module.bias is not None
-    if gain is None:
-        bound = (n_in * layer.size**2) ** -0.5
-        for parameter in (module.weight, module.bias):
-            nn.init.uniform_(parameter, -bound, bound, generator=generator)
-    else:
-        nn.init.orthogonal_(module.weight, gain, generator=generator)
-        nn.init.zeros_(module.bias)
-    return module
+    return flattened(layers, layout[:3])
 
 
 class Stage(nn.Module):
@@ -146,7 +107,7 @@ class Stage(nn.Module):
     ):
         """`n_blocks`: number in the whole torso."""
         super().__init__()
-        self.first = conv(n_in, Convolution(n_out, 3, 1, 1), gain, generator)
+        self.first = conv(n_in, n_out, 3, padding=1, gain=gain, generator=generator)
         self.pool = nn.MaxPool2d(3, stride=2, padding=1)
         self.blocks = nn.Sequential(
             *(ResidualBlock(n_out, n_blocks, gain, generator) for _ in range(N_BLOCKS))
@@ -161,12 +122,11 @@ class ResidualBlock(nn.Module):
 
     def __init__(self, n: int, n_blocks: int, gain: float | None, generator: torch.Generator):
         super().__init__()
-        layer = Convolution(n, 3, 1, 1)
-        self.one = conv(n, layer, gain, generator)
+        self.one = conv(n, n, 3, padding=1, gain=gain, generator=generator)
         # Residual branches add up, so their initial weights are scaled down; otherwise the variance
         # would double with each block.
         last_gain = None if gain is None else gain * n_blocks**-0.5
-        self.two = conv(n, layer, last_gain, generator)
+        self.two = conv(n, n, 3, padding=1, gain=last_gain, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.two(torch.relu(self.one(torch.relu(x))))

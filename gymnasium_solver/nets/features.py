@@ -27,30 +27,42 @@ EMBEDDING_WIDTH = 64  # where embedding_dim is auto
 WHOLE = "obs"  # what a graph calls an observation that has no parts
 
 
-def encoder_for(
-    space: Space, network: Network, normalize: NormalizeMode, clip: float
-) -> ObsEncoder:
-    """The encoder that the features of a network need."""
-    return ObsEncoder(
-        space,
-        images=network.cnns,
-        embeds=network.embedding_dim is not None,
-        one_hot=network.heads_by,
-        normalize=normalize,
-        clip=clip,
-    )
+class ObsNetwork(nn.Module):
+    """Base of the networks that take raw observations."""
 
+    def __init__(self, space: Space, network: Network, normalize: NormalizeMode, clip: float):
+        super().__init__()
 
-def actor_encoder_for(
-    space: Space, network: Network, normalize: NormalizeMode, clip: float
-) -> ObsEncoder | None:
-    """The encoder of an actor that sees fewer parts than the critics; None: it sees the same."""
-    hidden = network.critic_keys
-    if not hidden:
-        return None
-    assert isinstance(space, spaces.Dict), "network_for rejects others"
-    seen = spaces.Dict({name: part for name, part in space.items() if name not in hidden})
-    return encoder_for(seen, network.of_actor(), normalize, clip)
+        def made(space: Space, network: Network) -> ObsEncoder:
+            return ObsEncoder(
+                space,
+                images=network.cnns,
+                embeds=network.embedding_dim is not None,
+                one_hot=network.heads_by,
+                normalize=normalize,
+                clip=clip,
+            )
+
+        self.encoder = made(space, network)
+        self.own_encoder: ObsEncoder | None = None
+        """Of an actor that sees fewer parts than the critics; None: it sees the same."""
+        if network.critic_keys:
+            assert isinstance(space, spaces.Dict), "network_for rejects others"
+            seen = {k: part for k, part in space.items() if k not in network.critic_keys}
+            self.own_encoder = made(spaces.Dict(seen), network.of_actor())
+
+    @property
+    def actor_encoder(self) -> ObsEncoder:
+        """What encodes the parts that the actor sees."""
+        return self.encoder if self.own_encoder is None else self.own_encoder
+
+    @property
+    def has_images(self) -> bool:
+        return bool(self.encoder.layouts)
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
 
 
 class Features(nn.Module):
@@ -61,7 +73,7 @@ class Features(nn.Module):
         gain: float | None,
         generator: torch.Generator,
     ):
-        """`gain` of the initial weights: see mlp.linear."""
+        """`gain` of the initial weights: see blocks.linear."""
         super().__init__()
         self._has_vector = encoder.width > 0
         self._is_identity = encoder.is_vector and not network.input_dims and not network.graph

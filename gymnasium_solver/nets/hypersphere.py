@@ -33,9 +33,6 @@ class Scale(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x * (self.weight * self.factor)
 
-    def first(self, x: Tensor) -> Tensor:
-        return x * (self.weight[0] * self.factor)
-
 
 class ToSphere(nn.Module):
     """The first layer: a constant is appended, the length is made 1, and a linear layer follows."""
@@ -45,13 +42,8 @@ class ToSphere(nn.Module):
         self.linear, self.scale = linear, scale
 
     def forward(self, x: Tensor) -> Tensor:
-        return on_sphere(self.scale(self.linear(self._shifted(x))))
-
-    def first(self, x: Tensor) -> Tensor:
-        return on_sphere(self.scale.first(first_network(self.linear, self._shifted(x))))
-
-    def _shifted(self, x: Tensor) -> Tensor:
-        return on_sphere(functional.pad(x, (0, 1), value=SHIFT))
+        shifted = on_sphere(functional.pad(x, (0, 1), value=SHIFT))
+        return on_sphere(self.scale(self.linear(shifted)))
 
 
 class SphereBlock(nn.Module):
@@ -65,11 +57,6 @@ class SphereBlock(nn.Module):
         hidden = torch.relu(self.scale(self.inner(x))) + LEAST
         return on_sphere(x + self.alpha(on_sphere(self.outer(hidden)) - x))
 
-    def first(self, x: Tensor) -> Tensor:
-        hidden = torch.relu(self.scale.first(first_network(self.inner, x))) + LEAST
-        step = on_sphere(first_network(self.outer, hidden)) - x
-        return on_sphere(x + self.alpha.first(step))
-
 
 class SphereHead(nn.Module):
     """The output layer: linear, scale, linear with a bias. An actor has one for the means and one
@@ -82,23 +69,7 @@ class SphereHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.cat([branch(x) for branch in self.branches], dim=-1)
 
-    def first(self, x: Tensor) -> Tensor:
-        outputs = []
-        for branch in self.branches:
-            y = x
-            for layer in branch.children():
-                y = first_network(layer, y)
-            outputs.append(y)
-        return torch.cat(outputs, dim=-1)
-
 
 def first_scale(width: int) -> float:
     """The first factor of the features of a layer of this width."""
     return math.sqrt(2.0 / width)
-
-
-def first_network(layer: nn.Module, x: Tensor) -> Tensor:
-    """The first of the networks that a layer has in one stack."""
-    first = getattr(layer, "first", None)
-    y: Tensor = layer(x) if first is None else first(x)
-    return y

@@ -1,6 +1,5 @@
 """Builds the layers that a config lists one by one, or as a graph (config/layer_list.py)."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -257,18 +256,10 @@ def conv_layers(
     for layer in layers:
         kind = layer["kind"]
         if kind == "conv":
-            conv = nn.Conv2d(
-                channels,
-                layer["width"],
-                layer["kernel"],
-                layer["stride"],
-                layer["padding"],
-                layer["dilation"],
-            )
-            nn.init.orthogonal_(conv.weight, math.sqrt(2.0), generator=generator)
-            assert conv.bias is not None
-            nn.init.zeros_(conv.bias)
-            modules.append(conv)
+            shape_of = [
+                layer[name] for name in ("width", "kernel", "stride", "padding", "dilation")
+            ]
+            modules.append(conv(channels, *shape_of, gain=HIDDEN_GAIN, generator=generator))
             channels = layer["width"]
         elif kind == "pool":
             modules.append(nn.MaxPool2d(layer["size"]))
@@ -278,12 +269,33 @@ def conv_layers(
             modules.append(nn.GroupNorm(1, channels))
         else:
             raise ConfigError(f"layers: {kind} cannot stand between convolutions")
-    module = nn.Sequential(*modules, nn.Flatten())
     try:
-        with torch.no_grad():
-            width = int(module(torch.zeros(1, *shape)).shape[1])
+        return flattened(modules, shape)
     except RuntimeError:
         raise ConfigError(
             f"layers: the convolutions do not fit images of {shape[1]} x {shape[2]} pixels"
         ) from None
-    return module, width
+
+
+@torch.no_grad()
+def flattened(layers: Sequence[nn.Module], shape: tuple[int, ...]) -> tuple[nn.Sequential, int]:
+    """The layers with a flattened output, and the number of outputs for an image of this shape."""
+    module = nn.Sequential(*layers, nn.Flatten())
+    return module, int(module(torch.zeros(1, *shape)).shape[1])
+
+
+def conv(
+    n_in: int, n_out: int, size: int, stride: int = 1, padding: int = 0, dilation: int = 1, *,
+    gain: float | None, generator: torch.Generator,
+) -> nn.Conv2d:  # fmt: skip
+    """Initialised like blocks.linear: orthogonal times `gain`, or uniform in +-1/sqrt(fan_in)."""
+    module = nn.Conv2d(n_in, n_out, size, stride, padding, dilation)
+    assert module.bias is not None
+    if gain is None:
+        bound = (n_in * size**2) ** -0.5
+        for parameter in (module.weight, module.bias):
+            nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    else:
+        nn.init.orthogonal_(module.weight, gain, generator=generator)
+        nn.init.zeros_(module.bias)
+    return module

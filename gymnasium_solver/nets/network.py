@@ -10,7 +10,7 @@ of a Dict, and an MLP for the rest. A network with convolutions has its own widt
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +24,8 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.blocks import BlockKind, Blocks, NormKind
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset
 from gymnasium_solver.nets.layers import dense_layers, needs_torch, split
-from gymnasium_solver.nets.registered import head_factory, network_factory
+from gymnasium_solver.nets.registered import HeadFactory, TorsoFactory
+from gymnasium_solver.registry import heads, networks
 from gymnasium_solver.spaces.observations import Space, image_layout, is_image, part_spaces
 from gymnasium_solver.suggest import did_you_mean
 
@@ -125,10 +126,7 @@ def _critic_keys(config: LearnerConfig, space: Space) -> tuple[str, ...]:
             f"critic_keys: {config.env_id} has no Dict observations, but {space}; remove it"
         )
     known = list(space.spaces)
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"There are {', '.join(map(repr, known))}."
-            raise ConfigError(f"critic_keys: there is no part {name!r}. {hint}")
+    _check_parts("critic_keys", names, known)
     if set(names) == set(known):
         raise ConfigError(f"critic_keys: {', '.join(names)} are all parts; the actor needs one")
     for other in ("share_encoder", "heads_by"):
@@ -161,14 +159,16 @@ def named_dims(
     field: str, given: Mapping[str, Sequence[int]], known: Sequence[str]
 ) -> dict[str, tuple[int, ...]]:
     """Widths by name; "*" is for every name. ConfigError for a name that there is not."""
-    found = {name: tuple(given["*"]) for name in known} if "*" in given else {}
-    for name, dims in given.items():
-        if name != "*" and name not in known:
+    own = {name: tuple(dims) for name, dims in given.items() if name != "*"}
+    _check_parts(field, own, known)
+    return ({name: tuple(given["*"]) for name in known} if "*" in given else {}) | own
+
+
+def _check_parts(field: str, names: Iterable[str], known: Sequence[str]) -> None:
+    for name in names:
+        if name not in known:
             hint = did_you_mean(name, known) or f"There are {', '.join(map(repr, known))}."
             raise ConfigError(f"{field}: there is no part {name!r}. {hint}")
-        if name != "*":
-            found[name] = tuple(dims)
-    return found
 
 
 def _listed(config: LearnerConfig, network: Network) -> Network:
@@ -197,17 +197,24 @@ def _listed(config: LearnerConfig, network: Network) -> Network:
 
 
 def _torso(config: LearnerConfig, n_in: int, generator: torch.Generator) -> tuple[nn.Module, int]:
-    return network_factory(config.policy)(n_in, config, generator)
+    torso: TorsoFactory = networks.get(config.policy)
+    return torso(n_in, config, generator)
 
 
 def _head(config: LearnerConfig, n_in: int, n_out: int, generator: torch.Generator) -> nn.Module:
-    return head_factory(config.head)(n_in, n_out, config, generator)
+    head: HeadFactory = heads.get(config.head)
+    return head(n_in, n_out, config, generator)
 
 
 def _layers(config: LearnerConfig, space: Space, images: list[str]) -> Network:
     """The built-in layers: an MLP, or convolutions followed by dense layers."""
     if not images:
-        _check_mlp(config)
+        for name in ("cnn_channels", "cnn_hidden_dims"):
+            if getattr(config, name) is not None:
+                raise ConfigError(
+                    f"{name}: {config.env_id} uses an mlp, to which this field does not apply; "
+                    "remove it, or set policy: cnn."
+                )
         return Network(config.hidden_dims, config.activation)
     _check_cnn(config)
     cnns = {}
@@ -242,15 +249,6 @@ def image_parts(config: LearnerConfig, space: Space) -> list[str]:
 def is_cnn(config: LearnerConfig, space: Space) -> bool:
     """Whether this config uses convolutions for these observations."""
     return bool(image_parts(config, space))
-
-
-def _check_mlp(config: LearnerConfig) -> None:
-    for name in ("cnn_channels", "cnn_hidden_dims"):
-        if getattr(config, name) is not None:
-            raise ConfigError(
-                f"{name}: {config.env_id} uses an mlp, to which this field does not apply; remove "
-                "it, or set policy: cnn."
-            )
 
 
 def _check_flat_images(config: LearnerConfig, space: Space, images: list[str]) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.nets.blocks import NoisyLinear, factor_noise
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
-from gymnasium_solver.nets.features import Features, encoder_for
+from gymnasium_solver.nets.features import Features, ObsNetwork
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import NormalizeMode
@@ -77,9 +77,8 @@ class QHead(nn.Module):
         """Encoded sequences, flattened to [B * L, ...] -> outputs [B * L, A], or [B * L, A, K]."""
         assert self.core is not None
         n, n_rows = is_first.shape
-        features = self.torso(by_time(self.features(x), n)).view(n_rows, n, -1)
-        y, _ = self.core.by_time(features, carry, is_first.t())
-        return by_time(self._streams(y.flatten(0, 1)), n_rows)
+        y, _ = self.core.rows(self.torso(by_time(self.features(x), n)), carry, is_first)
+        return by_time(self._streams(y), n_rows)
 
     def carry_after(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:
         """The carry after encoded sequences, flattened to [B * L, ...]."""
@@ -133,7 +132,7 @@ def _run(layers: nn.Sequential, x: Tensor, noise: list[Tensor]) -> Tensor:
     return x
 
 
-class QNetwork(nn.Module):
+class QNetwork(ObsNetwork):
     """An encoder, a QHead, and what its outputs mean (`head`)."""
 
     def __init__(
@@ -150,8 +149,7 @@ class QNetwork(nn.Module):
         clip_obs: float = 10.0,
         generator: torch.Generator,
     ):
-        super().__init__()
-        self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
+        super().__init__(observation_space, network, normalize_obs, clip_obs)
         self.head: CriticHead = ScalarHead() if head is None else head
         self.q = QHead(
             self.encoder,
@@ -163,10 +161,6 @@ class QNetwork(nn.Module):
             recurrence=recurrence,
             generator=generator,
         )
-
-    @property
-    def has_images(self) -> bool:
-        return bool(self.encoder.layouts)
 
     def forward(self, obs: TensorObs) -> Tensor:
         """Observations -> outputs [B, A], or [B, A, K]."""

@@ -57,6 +57,12 @@ class RecurrentCore(nn.Module):
         y, cell = SCANS[self.kind](gates, *self._halves(carry), keep, weight, bias)
         return y, self._joined(y[-1], cell)
 
+    def rows(self, x: Tensor, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
+        """The same for rows by time, [L * B, n_in], as `by_time` below gives them."""
+        by_step = x.view(-1, len(is_first), x.shape[1])
+        y, carry = self.by_time(by_step, carry, is_first.t())
+        return y.flatten(0, 1), carry
+
     def step(self, x: Tensor, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
         """One row: outputs [B, dim] and the new carry."""
         gates, weight, bias = self._gates(x)

@@ -44,13 +44,3 @@ def register_network(name: str) -> Callable[[TorsoFactory], TorsoFactory]:
 def register_head(name: str) -> Callable[[HeadFactory], HeadFactory]:
     """Decorator: a head (HeadFactory) that configs select with `head: name`."""
     return heads.register(name)
-
-
-def network_factory(name: str) -> TorsoFactory:
-    """The torso registered under `name`."""
-    return networks.get(name)
-
-
-def head_factory(name: str) -> HeadFactory:
-    """The head registered under `name`."""
-    return heads.get(name)

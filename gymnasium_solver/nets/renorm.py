@@ -51,11 +51,6 @@ class BatchRenorm(nn.Module):
         scale = (self.running_var + self.epsilon).rsqrt() * self.weight
         return (x - self.running_mean) * scale + self.bias
 
-    def first(self, x: Tensor) -> Tensor:
-        """The first network of a stack, by the running statistics."""
-        scale = (self.running_var[0] + self.epsilon).rsqrt() * self.weight[0]
-        return (x - self.running_mean[0]) * scale + self.bias[0]
-
     def train_pass(
         self, x: Tensor, r_max: Tensor | None, d_max: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:

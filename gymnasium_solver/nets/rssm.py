@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.encoder import TensorObs
-from gymnasium_solver.nets.features import encoder_for
+from gymnasium_solver.nets.features import ObsNetwork
 from gymnasium_solver.nets.heads import SymexpTwoHotHead, symexp, symlog
 from gymnasium_solver.nets.image_codec import (
     BlockLinear,
@@ -194,7 +194,7 @@ class Seen(NamedTuple):
     image: Tensor | None  # [N, C, H, W] between 0 and 1
 
 
-class DreamerNet(nn.Module):
+class DreamerNet(ObsNetwork):
     return_range: Tensor
 
     def __init__(
@@ -214,10 +214,9 @@ class DreamerNet(nn.Module):
     ):
         """`actions`: their number and whether one of them is chosen, or of how many numbers they
         are. `n_outputs`: of the actor."""
-        super().__init__()
+        super().__init__(observation_space, network, normalize_obs, clip_obs)
         self.size, (self.n_actions, self.is_choice) = size, actions
         self.head = SymexpTwoHotHead(n_bins)
-        self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
         self.n_plain = sum(vector.width for vector in self.encoder.vectors)
         self.choices = [n for one in self.encoder.one_hots for n in one.sizes]
         image = self._image_size(normalize_obs)
@@ -258,10 +257,6 @@ class DreamerNet(nn.Module):
             listed = ", ".join(f"{height} x {width}" for height, width in sorted(sides))
             raise ConfigError(f"dreamerv3 reads images of one size, but there are {listed}")
         return sum(layout.channels for layout in layouts), *sides.pop()
-
-    @property
-    def device(self) -> torch.device:
-        return self.return_range.device
 
     @property
     def rssm(self) -> Rssm:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from gymnasium_solver.nets.actor_critics import TANH_MAX, TANH_MIN
 from gymnasium_solver.nets.blocks import Blocks, StackedLinear, StackedMLP
 from gymnasium_solver.nets.encoder import Encoded, TensorObs
-from gymnasium_solver.nets.features import Features, encoder_for
+from gymnasium_solver.nets.features import Features, ObsNetwork
 from gymnasium_solver.nets.heads import SymlogCategoricalHead
 from gymnasium_solver.nets.layers import SimNorm
 from gymnasium_solver.nets.network import Network
@@ -96,7 +96,7 @@ class CriticEnsemble(nn.Module):
         return x
 
 
-class WorldModel(nn.Module):
+class WorldModel(ObsNetwork):
     q_scale: Tensor
 
     def __init__(
@@ -118,10 +118,9 @@ class WorldModel(nn.Module):
     ):
         """`enc_dims`: hidden layers of the encoder, for observations without images. `episodic`:
         terminations are predicted."""
-        super().__init__()
+        super().__init__(observation_space, network, normalize_obs, clip_obs)
         self.head, self.n_actions, self.n_critics = head, n_actions, n_critics
         self.latent_dim, self.mlp_dim = latent_dim, mlp_dim
-        self.encoder = encoder_for(observation_space, network, normalize_obs, clip_obs)
         features = Features(self.encoder, network, None, generator)
         blocks = Blocks(network.activation if not network.cnns else "mish", generator, norm="layer")
         several = Blocks(blocks.activation, generator, norm="layer", n=n_critics)
@@ -143,10 +142,6 @@ class WorldModel(nn.Module):
     @property
     def episodic(self) -> bool:
         return self.dynamics.end is not None
-
-    @property
-    def device(self) -> torch.device:
-        return self.q_scale.device
 
     def encode(self, obs: TensorObs, shift: Tensor | None = None, most: int = 0) -> Tensor:
         """The latent states [B, L] of raw observations. `shift` [B, 2]: images move by these shares
