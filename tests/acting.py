@@ -1,12 +1,50 @@
-"""Acting without a training loop: a policy's actions, and rollouts of it."""
+"""Small agents without a training loop, what their policies do, and rollouts."""
 
 from typing import Any
 
 import numpy as np
+import torch
+from gymnasium import spaces
 
+from gymnasium_solver.algos import algo_class
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.policies.policy import Mask, Policy
+from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.observations import obs_len, part_spaces, take_rows
+
+OBS, BOX = spaces.Box(-10, 10, (3,), np.float32), spaces.Box(-2, 2, (2,), np.float32)
+N_ENVS = 2
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def small_agent(
+    algo_id: str, actions: Any = BOX, obs: Any = OBS, seed: int = 0, **fields: Any
+) -> Any:
+    """An agent with a network of six units; one with a replay soon learns from it."""
+    algo: Any = algo_class(algo_id)
+    small = {"n_envs": N_ENVS, "hidden_dims": [6], "batch_size": 4, "buffer_size": 200}
+    small |= {"learning_starts": 4, "policy_lr": 0.01}
+    small = {name: value for name, value in small.items() if name in algo.Config.model_fields}
+    config = algo.Config(env_id="x", algo_id=algo_id, **{**small, **fields})
+    return algo(config, obs, actions, seed=seed)
+
+
+def small_rollout(actions: Any = BOX, n_rows: int = 6, seed: int = 0) -> Rollout:
+    """Random numbers, of which every row counts."""
+    rng = np.random.default_rng(seed)
+    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_kind(actions))
+    assert isinstance(rollout.obs, np.ndarray)
+    rollout.obs[:] = rng.normal(1, 2, rollout.obs.shape)
+    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
+    if isinstance(actions, spaces.Discrete):
+        rollout.actions[:] = rng.integers(0, actions.n, rollout.actions.shape)
+    else:
+        rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
+    rollout.valid[:] = True
+    return rollout
 
 
 def drawn(policy: Policy, obs: Any, mask: Mask = None) -> np.ndarray:

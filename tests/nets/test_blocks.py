@@ -14,10 +14,7 @@ from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.blocks import Blocks, Residual, StackedMLP
 from gymnasium_solver.nets.network import Network, network_for
 from gymnasium_solver.registry import config_class
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.acting import generator
 
 
 def config_for(algo_id: str, **fields: Any) -> Any:

@@ -12,6 +12,7 @@ from gymnasium_solver.algos import algo_class
 from gymnasium_solver.nets.blocks import StackedLinear
 from gymnasium_solver.nets.init import output_layers, reinitialise
 from gymnasium_solver.nets.q_network import NoisyLinear
+from tests.acting import generator
 
 OBS = spaces.Box(-1, 1, (40,), np.float32)
 DISCRETE, BOX = spaces.Discrete(3), spaces.Box(-1, 1, (2,), np.float32)
@@ -20,10 +21,6 @@ ALGOS: dict[str, tuple[Any, int]] = {
     "ppo": (DISCRETE, 2), "a2c": (BOX, 2), "reinforce": (DISCRETE, 1), "dqn": (DISCRETE, 1),
     "pqn": (DISCRETE, 1), "sac": (BOX, 2), "td3": (BOX, 2), "ddpg": (BOX, 2), "crossq": (BOX, 2),
 }  # fmt: skip
-
-
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
 
 
 @pytest.mark.parametrize("init", ["orthogonal", "kaiming", "xavier", "uniform"])

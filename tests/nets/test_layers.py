@@ -15,6 +15,7 @@ from gymnasium_solver.nets.layers import BatchNorm, Dropout, Graph, Noisy, SimNo
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.prepare import build_config
+from tests.acting import generator
 
 ALL: list[Any] = [
     {"linear": 16},
@@ -32,10 +33,6 @@ ALL: list[Any] = [
 SMALL: dict[str, Any] = {
     "seed": 3, "n_envs": 4, "n_steps": 32, "eval_freq_epochs": None, "test_episodes": 2,
 }  # fmt: skip
-
-
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
 
 
 def test_what_is_built() -> None:

@@ -10,24 +10,18 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.algos.continuous import ActorBatch
-from gymnasium_solver.algos.crossq import CrossQ, CrossQConfig
+from gymnasium_solver.algos.crossq import CrossQ
 from gymnasium_solver.algos.soft import (
     actor_loss,
     critic_loss,
-    discrete_actor_loss,
     discrete_critic_loss,
 )
 from gymnasium_solver.data.replay import ReplayBatch
-from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critics import squash
 from gymnasium_solver.nets.renorm import BatchRenorm, batch_statistics
-from gymnasium_solver.spaces.actions import action_kind
-from tests.acting import best, drawn
+from tests.acting import BOX, best, drawn, small_agent, small_rollout
 
-OBS = spaces.Box(-10, 10, (3,), np.float32)
-BOX = spaces.Box(-1, 1, (2,), np.float32)
-N_ENVS = 2
 PLAIN = (torch.tensor(1.0), torch.tensor(0.0))
 
 
@@ -42,21 +36,9 @@ def moments_in(found: dict[str, Tensor]) -> list[Tensor]:
 
 
 def agent_for(seed: int = 0, actions: Any = BOX, **fields: Any) -> CrossQ:
-    small = {"n_envs": N_ENVS, "hidden_dims": [6], "critic_hidden_dims": [8], "batch_size": 4}
-    small |= {"buffer_size": 200, "learning_starts": 4, "policy_lr": 0.01}
-    config = CrossQConfig(env_id="x", algo_id="crossq", **{**small, **fields})
-    return CrossQ(config, OBS, actions, seed=seed)
-
-
-def rollout_for(n_rows: int = 6, seed: int = 0) -> Rollout:
-    rng = np.random.default_rng(seed)
-    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_kind(BOX))
-    assert isinstance(rollout.obs, np.ndarray)
-    rollout.obs[:] = rng.normal(1, 2, rollout.obs.shape)
-    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
-    rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
-    rollout.valid[:] = True
-    return rollout
+    agent: CrossQ
+    agent = small_agent("crossq", actions, seed=seed, **{"critic_hidden_dims": [8], **fields})
+    return agent
 
 
 def random_batch(n: int = 5, discount: float = 0.9) -> tuple[ReplayBatch, Tensor]:
@@ -106,16 +88,6 @@ def test_a_pass_apart_would_give_other_values() -> None:
     assert abs(float(found["q"] - apart.detach().mean())) > 0.01
 
 
-def test_a_termination_is_not_bootstrapped_from() -> None:
-    net, (batch, noise) = agent_for(seed=1).net, random_batch(discount=0.0)
-    _, found = critic_loss(net, None, batch, torch.tensor(9.0), bounds=PLAIN)
-    following = torch.cat([batch.next_obs, squash(net.actor(batch.next_obs), noise)[0]], 1)
-    joint = torch.cat([torch.cat([batch.obs, batch.actions], 1), following])
-    q = train_pass(net.critic.mlps.layers, joint)[0][:, :5, 0]
-    errors = (q - batch.reward).abs().mean(0).detach()
-    torch.testing.assert_close(found["errors"], errors)
-
-
 def test_the_actor_climbs_critics_with_running_moments() -> None:
     net, (batch, noise) = agent_for(seed=2).net, random_batch()
     given = ActorBatch(batch.obs, noise=noise)
@@ -153,19 +125,6 @@ def test_discrete_targets_are_exact_expectations_over_legal_actions() -> None:
     assert len(moments_in(found)) == 4
 
 
-def test_the_discrete_actor_climbs_the_lowest_critic() -> None:
-    net, (batch, _) = agent_for(seed=2, actions=DISCRETE).net, random_batch()
-    given = ActorBatch(batch.obs, MASK)
-    numbers = {"alpha": torch.tensor(0.3)}
-    loss, found = discrete_actor_loss(net, given, numbers, bounds=PLAIN)
-    outputs, _ = train_pass(net.actor.layers, batch.obs)
-    probs = torch.softmax(outputs.masked_fill(~MASK, -math.inf), 1)
-    q = torch.minimum(*net.critic(batch.obs))
-    own = -(probs * probs.clamp(min=1e-9).log()).sum(1)
-    torch.testing.assert_close(loss, -((probs * q).sum(1) + 0.3 * own).mean())
-    torch.testing.assert_close(found["entropy"], own.mean().detach())
-
-
 def running(module: Any) -> list[Tensor]:
     return [b.clone() for b in module.buffers()]
 
@@ -182,7 +141,7 @@ def test_moments_move_with_the_steps_and_not_by_acting() -> None:
         drawn(agent.policy, np.ones((50, 3), np.float32))
         best(agent.policy, np.ones((50, 3), np.float32))
         assert same(actor, running(agent.net.actor))
-        agent.update(rollout_for(n_rows=2, seed=i), 4 * (i + 1), 100)
+        agent.update(small_rollout(n_rows=2, seed=i), 4 * (i + 1), 100)
         moved.append(
             (not same(critic, running(agent.net.critic)), not same(actor, running(agent.net.actor)))
         )
@@ -199,7 +158,7 @@ def test_corrections_begin_after_the_warm_up() -> None:
     assert found == [(1, 0), (1, 0), (3, 5), (3, 5)]
     warm, cold = agent_for(renorm_warmup=0), agent_for(renorm_warmup=100)
     for agent in (warm, cold):
-        agent.update(rollout_for(), 12, 100)
+        agent.update(small_rollout(), 12, 100)
     assert not torch.equal(warm.critic.optimizer.flat, cold.critic.optimizer.flat)
 
 
@@ -219,24 +178,13 @@ def test_critics_have_their_own_widths() -> None:
 def test_acting_computes_what_running_moments_give() -> None:
     agent = agent_for()
     for i in range(5):
-        agent.update(rollout_for(seed=i), 12 * (i + 1), 100)
+        agent.update(small_rollout(seed=i), 12 * (i + 1), 100)
     obs = np.random.default_rng(0).normal(2, 5, (32, 3)).astype(np.float32)
     with torch.no_grad():
         outputs = agent.net.actor_outputs(torch.from_numpy(obs)).numpy()
     np.testing.assert_allclose(best(agent.policy, obs), np.tanh(outputs[:, :2]), atol=1e-5)
     one_by_one = [best(agent.policy, obs[i : i + 1])[0] for i in range(32)]
     np.testing.assert_allclose(best(agent.policy, obs), one_by_one, atol=1e-5)
-
-
-def test_the_temperature_is_learnt_like_sacs() -> None:
-    agent = agent_for(ent_coef="auto_0.5", policy_delay=1)
-    metrics = agent.update(rollout_for(), 12, 100)
-    assert metrics["opt/policy/alpha"] == pytest.approx(0.5, rel=0.2)
-    assert agent.net.temperature is not None
-    # Two components and a policy that begins wide: more entropy than the target of -2.
-    assert float(metrics["opt/policy/entropy"]) > -2
-    assert agent.net.temperature.alpha < 0.5
-    assert float(metrics["opt/loss/alpha"]) < math.log(0.5) * 0.1
 
 
 def test_its_norm_excludes_another_one() -> None:

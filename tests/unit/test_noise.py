@@ -13,6 +13,7 @@ from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.policies.noise import Noise
 from gymnasium_solver.policies.policy import Acted
 from gymnasium_solver.training.collect import Collector
+from tests.acting import small_agent
 
 OBS, BOX = spaces.Box(-1, 1, (3,), np.float32), spaces.Box(-2, 2, (2,), np.float32)
 
@@ -55,10 +56,7 @@ def test_exponential_noise_is_kept_whole_or_not_at_all() -> None:
 
 
 def agent_for(algo_id: str, action_space: Any = BOX, **fields: Any) -> Any:
-    algo = algo_class(algo_id)
-    small: dict[str, Any] = {"n_envs": 2, "hidden_dims": [6], "buffer_size": 100}
-    config = algo.Config(env_id="x", algo_id=algo_id, **{**small, **fields})
-    return algo(config, OBS, action_space, seed=0)
+    return small_agent(algo_id, action_space, OBS, **{"learning_starts": 1000, **fields})
 
 
 LASTING: dict[str, tuple[str, Any, dict[str, Any]]] = {

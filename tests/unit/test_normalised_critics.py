@@ -25,12 +25,9 @@ from gymnasium_solver.nets.hypersphere import SphereBlock, ToSphere, on_sphere
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.nets.renorm import MOMENTUM, BatchRenorm, batch_norms, batch_statistics
 from gymnasium_solver.policies.noise import RepeatedNoise
-from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import _check_like
+from tests.acting import BOX, generator, small_agent, small_rollout
 
-OBS = spaces.Box(-10, 10, (3,), np.float32)
-BOX = spaces.Box(-1, 1, (2,), np.float32)
-N_ENVS = 2
 PRESETS: dict[str, dict[str, Any]] = {
     "xqc": {"norm": "batch", "unit_norm": True, "policy_delay": 3},
     "simbav2": {"block": "simbav2", "log_std_bound": "tanh", "actor_first": True},
@@ -39,26 +36,14 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def agent_for(seed: int = 0, space: spaces.Space[Any] = BOX, **fields: Any) -> SAC:
-    small: dict[str, Any] = {"n_envs": N_ENVS, "hidden_dims": [8, 8], "batch_size": 16}
-    small |= {"buffer_size": 200, "learning_starts": 4, "policy_lr": 0.01, "activation": "relu"}
+    small: dict[str, Any] = {"hidden_dims": [8, 8], "batch_size": 16, "activation": "relu"}
     small |= {"critic_head": "c51", "n_atoms": 5, "v_min": -2.0, "v_max": 2.0}
-    config = SACConfig(env_id="x", algo_id="sac", **{**small, **fields})
-    return SAC(config, OBS, space, seed=seed)
+    agent: SAC = small_agent("sac", space, seed=seed, **{**small, **fields})
+    return agent
 
 
-def rollout_for(n_rows: int = 12, seed: int = 0) -> Rollout:
-    rng = np.random.default_rng(seed)
-    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_kind(BOX))
-    assert isinstance(rollout.obs, np.ndarray)
-    rollout.obs[:] = rng.normal(1, 2, rollout.obs.shape)
-    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
-    rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
-    rollout.valid[:] = True
-    return rollout
-
-
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
+def rollout_for(n_rows: int = 12) -> Rollout:
+    return small_rollout(n_rows=n_rows)
 
 
 def lengths_are_kept(module: nn.Module) -> None:

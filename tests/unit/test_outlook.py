@@ -15,6 +15,7 @@ from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
 from gymnasium_solver.spaces.actions import DiscreteActions, action_kind
+from tests.acting import generator
 
 OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 BOX = spaces.Box(np.array([-2, 0], np.float32), np.array([2, 10], np.float32))
@@ -25,10 +26,6 @@ FIRST = np.ones(N, bool)
 
 def seen() -> np.ndarray:
     return np.random.default_rng(1).normal(size=(N, 4)).astype(np.float32) * 3
-
-
-def generator() -> torch.Generator:
-    return torch.Generator().manual_seed(0)
 
 
 def actor(actions: Any, **options: Any) -> tuple[ActorPolicy, ActorCritic]:

@@ -27,6 +27,7 @@ from gymnasium_solver.policies.q_policy import QPolicy
 from gymnasium_solver.spaces.actions import DiscreteActions, action_kind
 from gymnasium_solver.spaces.observations import Obs, obs_len
 from gymnasium_solver.tree import map_tree
+from tests.acting import generator
 
 OBS = spaces.Box(-np.inf, np.inf, (4,), np.float32)
 IMAGE = spaces.Box(0, 255, (6, 5, 3), np.uint8)
@@ -54,10 +55,6 @@ SPACES: dict[str, Any] = {
     "dict": PARTS,
     "large discrete": spaces.Discrete(LARGEST_ONE_HOT + 5, start=7),
 }
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def observations(space: Any, n: int, seed: int = 0) -> Obs:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
 from gymnasium_solver.algos.continuous import ActorBatch
-from gymnasium_solver.algos.sac import SAC, SACConfig
+from gymnasium_solver.algos.sac import SAC
 from gymnasium_solver.algos.soft import (
     actor_loss,
     critic_loss,
@@ -27,36 +27,22 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, squash
 from gymnasium_solver.nets.blocks import StackedLinear
 from gymnasium_solver.policies.policy import Carry, Policy
-from gymnasium_solver.spaces.actions import action_kind
-from tests.acting import best, drawn
+from tests.acting import BOX, N_ENVS, best, drawn, small_agent, small_rollout
 
-OBS = spaces.Box(-10, 10, (3,), np.float32)
-BOX, DISCRETE = spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3)
-N_ENVS = 2
+DISCRETE = spaces.Discrete(3)
 
 
 def agent_for(action_space: Any = BOX, seed: int = 0, **fields: Any) -> SAC:
-    small = {"n_envs": N_ENVS, "hidden_dims": [6], "batch_size": 4, "buffer_size": 200}
-    small |= {"learning_starts": 4, "policy_lr": 0.01}
-    config = SACConfig(env_id="x", algo_id="sac", **{**small, **fields})
-    return SAC(config, OBS, action_space, seed=seed)
+    agent: SAC = small_agent("sac", action_space, seed=seed, **fields)
+    return agent
 
 
-def rollout_for(action_space: Any, n_rows: int = 6, seed: int = 0, masks: bool = False) -> Rollout:
-    rng = np.random.default_rng(seed)
-    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_kind(action_space))
-    assert isinstance(rollout.obs, np.ndarray)
-    rollout.obs[:] = rng.normal(size=rollout.obs.shape)
-    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
-    rollout.valid[:] = True
-    if isinstance(action_space, spaces.Discrete):
-        rollout.actions[:] = rng.integers(0, action_space.n, rollout.actions.shape)
-    else:
-        rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
-    if masks:
-        rollout.mask = np.ones((n_rows + 1, N_ENVS, 3), bool)
-        rollout.mask[..., 2] = False
-        rollout.actions[:] = rng.integers(0, 2, rollout.actions.shape)
+def masked_rollout() -> Rollout:
+    """Without the last action."""
+    rollout = small_rollout(DISCRETE)
+    rollout.mask = np.ones((7, N_ENVS, 3), bool)
+    rollout.mask[..., 2] = False
+    rollout.actions[:] %= 2
     return rollout
 
 
@@ -248,7 +234,7 @@ def test_the_temperature_is_learnt_or_given(ent_coef: Any, first: float | None) 
     agent = agent_for(ent_coef=ent_coef)
     assert (agent.net.temperature is None) == (first is None)
     assert ("alpha" in agent.optimizers) == (first is not None)
-    metrics = agent.update(rollout_for(BOX), 50, 100)
+    metrics = agent.update(small_rollout(BOX), 50, 100)
     assert ("opt/loss/alpha" in metrics) == (first is not None)
     if agent.net.temperature is None:
         halfway = 0.2 if ent_coef == 0.2 else 0.1
@@ -371,7 +357,7 @@ def test_the_steady_actor_follows_and_is_only_there_for_the_penalty() -> None:
     agent = agent_for(DISCRETE, entropy_penalty_coef=0.5, tau=0.1)
     assert agent.critic.optimizer.targets
     assert agent.actor.optimizer.targets
-    agent.update(rollout_for(DISCRETE), 12, 100)
+    agent.update(small_rollout(DISCRETE), 12, 100)
     steady, actor = (next(iter(m.parameters())) for m in (agent.steady_actor, agent.net.actor))  # type: ignore[union-attr]
     assert not torch.equal(steady, actor)
     assert not torch.equal(steady, next(iter(agent_for(DISCRETE).net.actor.parameters())))
@@ -394,7 +380,7 @@ def test_masks_reach_the_update() -> None:
     for critic in (agent.net.critic, agent.target):
         *_, last_bias = critic.parameters()
         last_bias.data[..., 2] = 1e9
-    metrics = agent.update(rollout_for(DISCRETE, masks=True), 12, 100)
+    metrics = agent.update(masked_rollout(), 12, 100)
     for name in ("opt/loss/critic", "opt/loss/policy"):
         assert abs(float(metrics[name])) < 100, name
     assert float(metrics["opt/policy/entropy"]) <= math.log(2) + 1e-6
@@ -422,7 +408,7 @@ def test_the_actor_waits_for_its_turn() -> None:
     moved = []
     for i in range(6):
         before = agent.actor.optimizer.flat.clone()
-        metrics = agent.update(rollout_for(BOX, n_rows=2, seed=i), 4 * (i + 1), 100)
+        metrics = agent.update(small_rollout(BOX, n_rows=2, seed=i), 4 * (i + 1), 100)
         moved.append(not torch.equal(before, agent.actor.optimizer.flat))
         assert ("opt/loss/policy" in metrics) == moved[-1]
         assert "opt/loss/critic" in metrics
@@ -433,11 +419,11 @@ def test_the_actor_waits_for_its_turn() -> None:
 
 
 def test_learning_rates_are_separate() -> None:
-    metrics = agent_for(critic_lr=0.5, alpha_lr=0.25).update(rollout_for(BOX), 12, 100)
+    metrics = agent_for(critic_lr=0.5, alpha_lr=0.25).update(small_rollout(BOX), 12, 100)
     assert (metrics["hp/critic_lr"], metrics["hp/alpha_lr"]) == (0.5, 0.25)
     still = agent_for(policy_lr="lin_0.1", critic_lr=0.5, alpha_lr=0.5)
     actor, critic = still.actor.optimizer.flat.clone(), still.critic.optimizer.flat.clone()
-    still.update(rollout_for(BOX), 100, 100)  # policy_lr has come down to 0
+    still.update(small_rollout(BOX), 100, 100)  # policy_lr has come down to 0
     assert torch.equal(still.actor.optimizer.flat, actor)
     assert not torch.equal(still.critic.optimizer.flat, critic)
     assert still.net.temperature is not None
@@ -446,7 +432,7 @@ def test_learning_rates_are_separate() -> None:
 
 def test_errors_become_priorities() -> None:
     agent = agent_for(prioritized=True, updates_per_step=0.1)
-    agent.update(rollout_for(BOX, n_rows=5), 10, 100)
+    agent.update(small_rollout(BOX, n_rows=5), 10, 100)
     assert agent.memory is not None
     assert agent.memory.priorities is not None
     leaves = agent.memory.priorities.leaves
@@ -456,7 +442,7 @@ def test_errors_become_priorities() -> None:
 def test_spectral_norm_bounds_the_critics() -> None:
     agent = agent_for(spectral_norm=True, critic_lr=0.1)
     for i in range(20):
-        agent.update(rollout_for(BOX, seed=i), 12 * (i + 1), 1000)
+        agent.update(small_rollout(BOX, seed=i), 12 * (i + 1), 1000)
     with torch.no_grad():
         layers = [m for m in agent.net.critic.mlps.layers if isinstance(m, StackedLinear)]
         for layer in layers:

@@ -14,10 +14,7 @@ from gymnasium_solver.nets.renorm import (
     batch_statistics,
     take_moments,
 )
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.acting import generator
 
 
 def train_pass(layers: nn.Module, x: Tensor, *bounds: Tensor) -> tuple[Tensor, list[Tensor]]:

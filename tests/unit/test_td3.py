@@ -9,45 +9,22 @@ import torch
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from gymnasium_solver.algos import algo_class, continuous
+from gymnasium_solver.algos import continuous
 from gymnasium_solver.data.replay import ReplayBatch
-from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critics import Actor, Critics
-from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.collect import Collector
-from tests.acting import best, drawn
-
-OBS = spaces.Box(-10, 10, (3,), np.float32)
-BOX = spaces.Box(-2, 2, (2,), np.float32)
-N_ENVS = 2
+from tests.acting import BOX, N_ENVS, OBS, best, drawn, small_agent, small_rollout
 
 
 def agent_for(
-    algo_id: str = "td3",
-    action_space: Any = BOX,
-    seed: int = 0,
-    observation_space: Any = OBS,
+    algo_id: str = "td3", action_space: Any = BOX, seed: int = 0, observation_space: Any = OBS,
     **fields: Any,
-) -> Any:
-    algo = algo_class(algo_id)
-    small = {"n_envs": N_ENVS, "hidden_dims": [6], "batch_size": 4, "buffer_size": 200}
-    small |= {"learning_starts": 4, "policy_lr": 0.01, "critic_lr": None}
-    config = algo.Config(env_id="x", algo_id=algo_id, **{**small, **fields})
-    return algo(config, observation_space, action_space, seed=seed)
-
-
-def rollout_for(n_rows: int = 6, seed: int = 0) -> Rollout:
-    rng = np.random.default_rng(seed)
-    rollout = Rollout.allocate(n_rows, N_ENVS, OBS, action_kind(BOX))
-    assert isinstance(rollout.obs, np.ndarray)
-    rollout.obs[:] = rng.normal(size=rollout.obs.shape)
-    rollout.reward[:] = rng.normal(size=rollout.reward.shape)
-    rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
-    rollout.valid[:] = True
-    return rollout
+) -> Any:  # fmt: skip
+    given = {"critic_lr": None, **fields}
+    return small_agent(algo_id, action_space, observation_space, seed, **given)
 
 
 def batch_for(
@@ -158,7 +135,7 @@ def test_td3_delays_the_actor_and_all_targets() -> None:
         targets = [t.flat for o in agent.optimizers.values() for t in o.targets.values()]
         assert len(targets) == 2
         before = [t.clone() for t in (agent.actor.optimizer.flat, *targets)]
-        metrics = agent.update(rollout_for(n_rows=2, seed=i), 4 * (i + 1), 100)
+        metrics = agent.update(small_rollout(n_rows=2, seed=i), 4 * (i + 1), 100)
         after = (agent.actor.optimizer.flat, *targets)
         moved.append([not torch.equal(a, b) for a, b in zip(before, after, strict=True)])
         assert ("opt/loss/policy" in metrics) == moved[-1][0]
@@ -171,7 +148,7 @@ def test_ddpg_moves_everything_every_time_with_one_critic() -> None:
     assert agent.net.critic.mlps.n == 1
     targets = [t for o in agent.optimizers.values() for t in o.targets.values()]
     before = [target.flat.clone() for target in targets]
-    agent.update(rollout_for(n_rows=2), 4, 100)
+    agent.update(small_rollout(n_rows=2), 4, 100)
     for target, old in zip(targets, before, strict=True):
         torch.testing.assert_close(target.flat, old + 0.25 * (target.source - old))
         assert not torch.equal(target.flat, old)
@@ -180,7 +157,7 @@ def test_ddpg_moves_everything_every_time_with_one_critic() -> None:
 @pytest.mark.parametrize("algo_id", ["td3", "ddpg"])
 def test_errors_become_priorities(algo_id: str) -> None:
     agent = agent_for(algo_id, prioritized=True, updates_per_step=0.1)
-    agent.update(rollout_for(n_rows=5), 10, 100)
+    agent.update(small_rollout(n_rows=5), 10, 100)
     leaves = agent.memory.priorities.leaves
     assert len(set(leaves[leaves > 0].tolist())) > 2
 
