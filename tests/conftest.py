@@ -43,14 +43,20 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
-def pytest_runtest_setup() -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """The same random weights whichever tests came before. Trainings in tests are short: only those
     with `compile: native` are worth compiling, or each agent with the default budget would cost a
-    second."""
+    second. The compiler optimises the programs of slow tests, and of those with the mark
+    `optimized`: it takes several times as long as without."""
     if torch := sys.modules.get("torch"):
         torch.manual_seed(0)
     if execution := sys.modules.get("gymnasium_solver.fast.execution"):
         execution.__dict__["WORTH_COMPILING"] = math.inf
+    if threads := sys.modules.get("gymnasium_solver.training.threads"):
+        threads.__dict__["_n_running"] = 1  # counting the objects frozen here takes 25 ms a run
+    if build := sys.modules.get("gymnasium_solver.fast.native.build"):
+        is_optimized = any(map(item.get_closest_marker, ("slow", "optimized")))
+        build.__dict__["PROGRAM_FLAGS"] = ["-O2" if is_optimized else "-O0", "-c"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -79,7 +79,7 @@ def code_named(fields: Mapping[str, Any]) -> list[str]:
     texts = {part for text in whole for part in _values_in(text)}
     found_in = (_WITH_COLON.fullmatch(text) for text in texts if not text.startswith(C_ENV))
     names |= {found[1] for found in found_in if found}
-    names |= {file for text in texts if (file := _c_file(text))}
+    names |= {file for text in texts if text.startswith(C_ENV) and (file := _c_file(text))}
     wrappers = [block.get(key) for block in blocks for key in ("env_wrappers", "wrappers")]
     names |= {found[1] for text in _texts(wrappers) if (found := _WITH_DOTS.fullmatch(text))}
     return sorted(names)

@@ -77,8 +77,7 @@ TINY: dict[str, dict[str, Any]] = {
 }
 NOT_LEARNT = ("train/sys/", "wall_s", "progress")
 
-MakeConfig = Callable[..., Config]
-Train = Callable[..., Run]
+RUNS = Path("runs")  # in the folder of the test
 
 
 class Crash(BaseException):
@@ -208,126 +207,77 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code, "_strange", {})
 
 
-@pytest.fixture
-def make_config() -> MakeConfig:
-    """make_config(algo_id, env_id, **fields): a config small enough to run in a blink."""
-
-    def make(algo_id: str, env_id: str, **fields: Any) -> Config:
-        small: dict[str, Any] = {
-            "env_id": env_id,
-            "algo_id": algo_id,
-            "seed": 1,
-            "n_envs": 3,
-            "n_steps": 16,
-            "hidden_dims": [8],
-            "eval_freq_epochs": None,
-            "test_episodes": 2,
-            "checkpoint_freq_epochs": 1000,
-            "normalize_obs": False,  # decided: `auto` looks at random steps first
-            "normalize_reward": False,
-        }
-        if "cnn_channels" in fields or algo_id in ("tdmpc2", "dreamerv3"):
-            del small["hidden_dims"]
-        small = {name: small[name] for name in small if name in config_class(algo_id).model_fields}
-        budget = {} if "max_env_steps" in fields else {"max_epochs": 4}
-        return build_config({**small, **TINY[algo_id], **budget, **fields})
-
-    return make
+def make_config(algo_id: str, /, env_id: str, **fields: Any) -> Any:
+    """A config small enough to run in a blink."""
+    small: dict[str, Any] = {
+        "env_id": env_id,
+        "algo_id": algo_id,
+        "seed": 1,
+        "n_envs": 3,
+        "n_steps": 16,
+        "hidden_dims": [8],
+        "eval_freq_epochs": None,
+        "test_episodes": 2,
+        "checkpoint_freq_epochs": 1000,
+        "normalize_obs": False,  # decided: `auto` looks at random steps first
+        "normalize_reward": False,
+    }
+    if "cnn_channels" in fields or algo_id in ("tdmpc2", "dreamerv3"):
+        del small["hidden_dims"]
+    small = {name: small[name] for name in small if name in config_class(algo_id).model_fields}
+    budget = {} if "max_env_steps" in fields else {"max_epochs": 4}
+    return build_config({**small, **TINY[algo_id], **budget, **fields})
 
 
-@pytest.fixture
-def train(tmp_path: Path, make_config: MakeConfig) -> Train:
-    """train(algo_id, env_id, observer=None, **fields), or train(config): Run, in tmp_path/runs."""
-
-    def run(what: str | Config, env_id: str = "", observer: Any = None, **fields: Any) -> Run:
-        if isinstance(what, Config):
-            config = what.replace(**fields)
-        else:
-            config = make_config(what, env_id, **fields)
-        observers = [observer] if observer else []
-        return loop.train(config, runs_root=tmp_path / "runs", observers=observers)
-
-    return run
+def train(what: str | Config, env_id: str = "", /, observer: Any = None, **fields: Any) -> Run:
+    """A config, or the tiny one of an algorithm and an environment, in the folder runs."""
+    if isinstance(what, Config):
+        config = what.replace(**fields)
+    else:
+        config = make_config(what, env_id, **fields)
+    return loop.train(config, runs_root=RUNS, observers=[observer] if observer else [])
 
 
-@pytest.fixture
-def resume(tmp_path: Path) -> Train:
-    """resume(ref, **overrides) -> Run."""
-
-    def run(ref: str, observer: Any = None, **overrides: Any) -> Run:
-        root = tmp_path / "runs"
-        observers = [observer] if observer else []
-        return loop.resume(ref, runs_root=root, overrides=overrides, observers=observers)
-
-    return run
+def resume(ref: str, /, observer: Any = None, **overrides: Any) -> Run:
+    observers = [observer] if observer else []
+    return loop.resume(ref, runs_root=RUNS, overrides=overrides, observers=observers)
 
 
-@pytest.fixture
-def crash(train: Train) -> Train:
-    """crash(epoch, algo_id, env_id, **fields) -> Run: trained up to this epoch, then killed."""
-
-    def run(epoch: int, *args: Any, **fields: Any) -> Run:
-        observer = CrashAt(epoch)
-        with pytest.raises(Crash):
-            train(*args, observer=observer, **fields)
-        return observer.run
-
-    return run
+def crash(epoch: int, what: str | Config, env_id: str = "", /, **fields: Any) -> Run:
+    """Trained up to this epoch, then killed."""
+    observer = CrashAt(epoch)
+    with pytest.raises(Crash):
+        train(what, env_id, observer=observer, **fields)
+    return observer.run
 
 
-@pytest.fixture
 def exact_resume(
-    train: Train,
-    crash: Train,
-    resume: Train,
-    weight_hash: Callable[[Run], str],
-    learning_rows: Callable[[Run], list[dict[str, Any]]],
-) -> Callable[..., tuple[Run, Run]]:
-    """exact_resume(algo_id, env_id, at=5, every=2, **fields) -> Run, Run: trained at once, and
-    killed after epoch `at` and resumed from a checkpoint before it, with the same result. The
-    first one is saved as often only if `saves_alike`: saving does not change learning."""
-
-    def compare(
-        *args: Any, at: int = 5, every: int = 2, saves_alike: bool = False, **fields: Any
-    ) -> tuple[Run, Run]:
-        whole = train(*args, checkpoint_freq_epochs=every if saves_alike else 1000, **fields)
-        resumed = resume(crash(at, *args, checkpoint_freq_epochs=every, **fields).id)
-        assert weight_hash(resumed) == weight_hash(whole)
-        assert learning_rows(resumed) == learning_rows(whole)
-        return whole, resumed
-
-    return compare
+    *args: Any, at: int = 5, every: int = 2, saves_alike: Any = False, **fields: Any
+) -> tuple[Run, Run]:
+    """Trained at once, and killed after epoch `at` and resumed from a checkpoint before it, with
+    the same result. The first one is saved as often only if `saves_alike`: saving does not change
+    learning."""
+    whole = train(*args, checkpoint_freq_epochs=every if saves_alike else 1000, **fields)
+    resumed = resume(crash(at, *args, checkpoint_freq_epochs=every, **fields).id)
+    assert weight_hash(resumed) == weight_hash(whole)
+    assert learning_rows(resumed) == learning_rows(whole)
+    return whole, resumed
 
 
-@pytest.fixture
-def weight_hash() -> Callable[[Run], str]:
-    """weight_hash(run): of the last checkpoint's model, statistics included."""
-
-    def digest(run: Run, pointer: str = "last") -> str:
-        file = run.checkpoints_dir / pointer / "model.safetensors"
-        return hashlib.sha256(file.read_bytes()).hexdigest()
-
-    return digest
+def weight_hash(run: Run, pointer: str = "last") -> str:
+    """Of the last checkpoint's model, statistics included."""
+    file = run.checkpoints_dir / pointer / "model.safetensors"
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-@pytest.fixture
-def learning_rows() -> Callable[[Run], list[dict[str, Any]]]:
-    """learning_rows(run): its metrics without what the clock decides."""
-
-    def rows(run: Run) -> list[dict[str, Any]]:
-        return [
-            {name: value for name, value in row.items() if not name.startswith(NOT_LEARNT)}
-            for row in read_jsonl(run.metrics_path)
-        ]
-
-    return rows
+def learning_rows(run: Run) -> list[dict[str, Any]]:
+    """Its metrics without what the clock decides."""
+    return [
+        {name: value for name, value in row.items() if not name.startswith(NOT_LEARNT)}
+        for row in read_jsonl(run.metrics_path)
+    ]
 
 
-@pytest.fixture
-def events() -> Callable[..., list[dict[str, Any]]]:
-    """events(run, kind): those of a kind, in order."""
-
-    def found(run: Run, kind: str) -> list[dict[str, Any]]:
-        return [event for event in read_jsonl(run.events_path) if event["kind"] == kind]
-
-    return found
+def events(run: Run, kind: str) -> list[dict[str, Any]]:
+    """Those of a kind, in order."""
+    return [event for event in read_jsonl(run.events_path) if event["kind"] == kind]

@@ -258,14 +258,18 @@ FITTING = {
 """The names that each name can be with."""
 
 
-THREES = [names for names in NOT_TOGETHER if len(names) > 2]
+OTHERS = {
+    name: [names - {name} for names in NOT_TOGETHER if len(names) > 2 and name in names]
+    for name in FIELDS
+}
+"""Of the groups of three that cannot be together, the other two of each name."""
 
 
 def fits(name: str, names: Iterable[str]) -> bool:
     """Whether a config can have this name with the others."""
     if not FITTING[name].issuperset(names):
         return False
-    return not any(name in three and three <= {name, *names} for three in THREES)
+    return not any(others.issubset(names) for others in OTHERS[name])
 
 
 def completed(names: Case) -> Iterator[Case]:

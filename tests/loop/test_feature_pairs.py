@@ -6,7 +6,7 @@ failure tells the config and how to run the case again.
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,16 @@ from gymnasium_solver.fast import stacked
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
-from tests.loop.conftest import Crash, Edits
+from tests.loop.conftest import (
+    Crash,
+    Edits,
+    events,
+    learning_rows,
+    make_config,
+    resume,
+    train,
+    weight_hash,
+)
 from tests.loop.feature_pairs import (
     ABSENT,
     FIELDS,
@@ -36,8 +45,6 @@ from tests.loop.test_train_bc import BEST, demonstrate
 from tests.loop.test_train_live_edits import NEW_VALUES
 from tests.sampled import SEED
 
-Call = Callable[..., Any]
-SAMPLE = 8  # cases, and as many refusals, in `make test`
 KEPT = {"max_epochs", "checkpoint_freq_epochs"}  # decide when the run ends and is saved
 
 
@@ -60,18 +67,12 @@ def told(request: pytest.FixtureRequest, names: Case) -> Iterator[None]:
         raise
 
 
-@pytest.fixture
-def make_case(make_config: Call) -> Call:
-    """make_case(names): its config."""
-
-    def make(names: Case) -> Any:
-        fields = {"max_epochs": 4, "checkpoint_freq_epochs": 2, **fields_of(names)}
-        if names[0] == "bc":
-            demonstrated = fields["env_id"] if fields["env_id"] in BEST else next(iter(BEST))
-            fields["dataset"] = demonstrate(demonstrated, Path("demonstrations"))
-        return make_config(names[0], **fields)
-
-    return make
+def config_of(names: Case) -> Any:
+    fields = {"max_epochs": 4, "checkpoint_freq_epochs": 2, **fields_of(names)}
+    if names[0] == "bc":
+        demonstrated = fields["env_id"] if fields["env_id"] in BEST else next(iter(BEST))
+        fields["dataset"] = demonstrate(demonstrated, Path("demonstrations"))
+    return make_config(names[0], **fields)
 
 
 def edits_of(config: Any, seed: str) -> dict[int, dict[str, Any]]:
@@ -116,22 +117,14 @@ def train_together(config: Any, edits: Any) -> Run:
     return run
 
 
-@pytest.mark.sample(SAMPLE)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("names", covering_cases(SEED), ids="-".join)
 def test_features_train_together(
-    names: Case,
-    request: pytest.FixtureRequest,
-    make_case: Call,
-    train: Call,
-    resume: Call,
-    weight_hash: Call,
-    learning_rows: Call,
-    events: Call,
-    monkeypatch: pytest.MonkeyPatch,
+    names: Case, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacked, "CPU_STACK", range(2, 17))
     with told(request, names):
-        config = make_case(names)
+        config = config_of(names)
         edits = edits_of(config, f"{SEED} {names}")
         is_stacked = "stacked" in names
         whole = (
@@ -152,20 +145,20 @@ def test_features_train_together(
         assert all(is_one_line(text, config, names[0]) for text in refused), refused
 
 
-@pytest.mark.sample(SAMPLE)
+@pytest.mark.sample(8)
 @pytest.mark.parametrize("names", _refusals(), ids="-".join)
 def test_what_cannot_be_together_is_refused_in_one_line(
-    names: Case, request: pytest.FixtureRequest, make_case: Call, train: Call
+    names: Case, request: pytest.FixtureRequest
 ) -> None:
     with told(request, names), pytest.raises(GsolveError) as refusal:
-        train(make_case(names), max_epochs=1)
+        train(config_of(names), max_epochs=1)
     assert is_one_line(str(refusal.value), fields_of(names), names[0]), refusal.value
 
 
-def test_a_field_that_an_algorithm_does_not_have_is_refused_in_one_line(make_case: Call) -> None:
+def test_a_field_that_an_algorithm_does_not_have_is_refused_in_one_line() -> None:
     for algo_id, name in sorted(sorted(pair, key=list(FIELDS).index) for pair in ABSENT):
         place = next(place for place in PLACES if frozenset((algo_id, place)) not in NOT_TOGETHER)
         with pytest.raises(GsolveError) as refusal:
-            make_case((algo_id, place, name))
+            config_of((algo_id, place, name))
         lines = str(refusal.value).splitlines()  # one for each field
         assert all(any(field in line for field in FIELDS[name]) for line in lines), lines

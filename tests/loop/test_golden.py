@@ -9,7 +9,6 @@ meant to change learning writes a new record, which is then reviewed with it:
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,8 @@ from gymnasium_solver.training import loop
 from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.trainer import Trainer
+from tests.loop.conftest import learning_rows, train
 
-Call = Callable[..., Any]
 RECORD = Path(__file__).parent / "golden.json"
 WRITES = "GSOLVE_WRITE_GOLDEN"
 RTOL, ATOL = 5e-3, 2e-4
@@ -68,9 +67,7 @@ def summary_of(run: Run, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("name", "form"), CASES, ids=str)
-def test_a_run_learns_what_it_learnt_before(
-    name: str, form: str, train: Call, learning_rows: Call
-) -> None:
+def test_a_run_learns_what_it_learnt_before(name: str, form: str) -> None:
     algo_id, env_id, fields = RUNS[name]
     run = train(algo_id, env_id, **{**FEW, **fields, "compile": FORMS[form]})
     found = summary_of(run, learning_rows(run))
@@ -91,7 +88,7 @@ def test_a_run_learns_what_it_learnt_before(
 EPOCH = ["set_clock", "before_rollout", "collect", "update", "judge", "on_epoch", "log_metrics"]
 
 
-def test_the_calls_of_an_epoch_come_in_order(train: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_calls_of_an_epoch_come_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever reads the loop finds this order: schedules are set before acting, an update sees the
     rollout before anything is judged, observers may add to a row before it is logged, and an epoch
     is saved last."""

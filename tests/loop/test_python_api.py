@@ -1,6 +1,5 @@
 """Training and playing from Python, images, and starting from another run's weights."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ import gymnasium_solver as gs
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.training.prepare import changed_from_shipped, load_config
-from tests.loop.conftest import Notes, SmallEnv, registered
+from tests.loop.conftest import Notes, SmallEnv, registered, train, weight_hash
 
-Call = Callable[..., Any]
 SMALL: dict[str, Any] = {
     "n_envs": 3,
     "n_steps": 16,
@@ -93,7 +91,7 @@ class Screen(SmallEnv):
 @pytest.mark.sample(3)
 @pytest.mark.parametrize("mode", [False, "rolling", "static"])
 @pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
-def test_images_are_learnt_from(algo_id: str, mode: Any, train: Call) -> None:
+def test_images_are_learnt_from(algo_id: str, mode: Any) -> None:
     run = train(
         *(algo_id, registered(Screen)),
         policy="mlp",  # flattened; tests/nets has convolutions
@@ -112,9 +110,7 @@ def test_images_are_learnt_from(algo_id: str, mode: Any, train: Call) -> None:
     assert agent.act(bright).tolist() == [1, 1]
 
 
-def test_starting_from_another_run_takes_what_fits_and_says_what_did_not(
-    train: Call, weight_hash: Call
-) -> None:
+def test_starting_from_another_run_takes_what_fits_and_says_what_did_not() -> None:
     source = train("ppo", "Bandit-v0", normalize_obs="rolling")
     heard = Notes()
     ten, four = {"n_arms": 10}, {"n_arms": 4}
@@ -130,7 +126,7 @@ def test_starting_from_another_run_takes_what_fits_and_says_what_did_not(
     assert "not used: critic_head.bias" in heard.notes[-1]
 
 
-def test_the_weights_really_come_over(train: Call) -> None:
+def test_the_weights_really_come_over() -> None:
     source = train("ppo", "Bandit-v0", policy_lr=0.05)
     # A step too small to see: what the new run ends with is what it started from.
     run = train("ppo", "Bandit-v0", seed=9, init_from_run=source.id, policy_lr=1e-30, max_epochs=1)
@@ -146,7 +142,7 @@ def moments_of(run: Any) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "NAdam"])
-def test_the_state_of_the_optimiser_comes_over_if_asked(train: Call, optimizer: str) -> None:
+def test_the_state_of_the_optimiser_comes_over_if_asked(optimizer: str) -> None:
     source = train("ppo", "Bandit-v0", policy_lr=0.05, optimizer=optimizer)
     steps = int(moments_of(source)["policy.n_steps"])
     heard, same = Notes(), {"optimizer": optimizer, "init_from_run": source.id, "max_epochs": 1}
@@ -159,7 +155,7 @@ def test_the_state_of_the_optimiser_comes_over_if_asked(train: Call, optimizer: 
     assert not all(np.array_equal(a, moments_of(plain)[k]) for k, a in moments_of(run).items())
 
 
-def test_the_state_of_an_optimiser_stays_where_a_part_of_its_parameters_is_new(train: Call) -> None:
+def test_the_state_of_an_optimiser_stays_where_a_part_of_its_parameters_is_new() -> None:
     source = train("ppo", "Bandit-v0", max_epochs=1)
     heard = Notes()
     new = {"init_from_run": source.id, "init_optimizer": True, "observer": heard, "max_epochs": 1}
@@ -171,7 +167,7 @@ def test_the_state_of_an_optimiser_stays_where_a_part_of_its_parameters_is_new(t
         train("ppo", "Bandit-v0", init_optimizer=True)
 
 
-def test_nothing_that_fits_is_an_error_and_leaves_no_run_behind(train: Call) -> None:
+def test_nothing_that_fits_is_an_error_and_leaves_no_run_behind() -> None:
     source = train("ppo", "CartPole-v1", max_epochs=1)
     n_runs = len(list(Path("runs").iterdir()))
     with pytest.raises(RunError, match=r"nothing in .* matches.*hidden_dims"):

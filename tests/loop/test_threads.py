@@ -186,8 +186,9 @@ def cycle() -> weakref.ref[Node]:
 
 
 @pytest.fixture
-def nothing_left_out() -> Iterator[None]:
+def nothing_left_out(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process of its own: the tests leave out what they share."""
+    monkeypatch.setattr(threads, "_n_running", 0)
     was_frozen = gc.get_freeze_count() > 0
     gc.unfreeze()
     yield

@@ -15,6 +15,7 @@ from gymnasium_solver.timing import Timer
 from gymnasium_solver.training import activity as activity_module
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.observer import Observer
+from tests.loop.conftest import events, learning_rows, resume, train, weight_hash
 
 Call = Callable[..., Any]
 
@@ -55,9 +56,7 @@ class Watch(Observer):
         self.rows.append(row)
 
 
-def test_env_steps_and_episodes_move_inside_an_epoch(
-    train: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_env_steps_and_episodes_move_inside_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     run = train("ppo", "Probe/Counting-v0", observer=watch, max_epochs=2)
     assert {phase for phase, _, _ in watch.seen} == {"collecting"}
@@ -74,9 +73,7 @@ def test_env_steps_and_episodes_move_inside_an_epoch(
     assert a.phase == "over"
 
 
-def test_a_replay_counts_across_its_short_rollouts(
-    train: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replay_counts_across_its_short_rollouts(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     run = train("dqn", "Probe/Counting-v0", observer=watch, max_epochs=2)
     assert {phase for phase, _, _ in watch.seen} == {"training"}
@@ -85,9 +82,7 @@ def test_a_replay_counts_across_its_short_rollouts(
     assert steps[-1] < watch.activity.steps_now == run.meta()["env_steps"]
 
 
-def test_evaluations_and_tests_tell_how_far_they_are(
-    train: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_evaluations_and_tests_tell_how_far_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     fields = {"eval_freq_epochs": 1, "eval_episodes": 3, "n_eval_envs": 1, "test_episodes": 2}
     fields |= {"eval_deterministic": True}
@@ -99,9 +94,7 @@ def test_evaluations_and_tests_tell_how_far_they_are(
     assert testing == 2 * [((n + 1) // 6, 2, n) for n in range(11)]  # greedy and sampled
 
 
-def test_a_signal_is_seen_at_once(
-    train: Call, monkeypatch: pytest.MonkeyPatch, weight_hash: Call
-) -> None:
+def test_a_signal_is_seen_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(watch: Watch) -> None:
         if len(watch.seen) == 5:
             os.kill(os.getpid(), signal.SIGINT)
@@ -114,9 +107,7 @@ def test_a_signal_is_seen_at_once(
     assert len(watch.seen) == 16, "the epoch was finished"
 
 
-def test_a_pause_holds_the_loop_and_changes_nothing(
-    train: Call, monkeypatch: pytest.MonkeyPatch, weight_hash: Call, learning_rows: Call
-) -> None:
+def test_a_pause_holds_the_loop_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"eval_freq_epochs": 2, "eval_episodes": 2}
     plain = train("ppo", "Probe/Counting-v0", **fields)
     slept: list[int] = []
@@ -140,9 +131,7 @@ def test_a_pause_holds_the_loop_and_changes_nothing(
     assert learning_rows(run) == learning_rows(plain)
 
 
-def test_a_long_evaluation_is_told_in_the_folder(
-    train: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_evaluation_is_told_in_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[tuple[str, int, int]] = []
     write = Run.tell_activity
 
@@ -161,9 +150,7 @@ def test_a_long_evaluation_is_told_in_the_folder(
     assert not run.activity_path.exists()
 
 
-def test_a_pause_during_an_evaluation_holds_it(
-    train: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pause_during_an_evaluation_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     held: list[int] = []
 
@@ -186,7 +173,7 @@ def test_a_pause_during_an_evaluation_holds_it(
 
 
 @pytest.mark.parametrize("what", ["signal", "stop"])
-def test_a_stop_ends_a_pause(what: str, train: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_ends_a_pause(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def pause(watch: Watch) -> None:
         if len(watch.seen) == 5:
             watch.control.pause()
@@ -204,7 +191,7 @@ def test_a_stop_ends_a_pause(what: str, train: Call, monkeypatch: pytest.MonkeyP
     assert (run.meta()["status"], run.meta()["epoch"]) == ("interrupted", 1)
 
 
-def test_paused_time_is_no_training_time(train: Call) -> None:
+def test_paused_time_is_no_training_time() -> None:
     class Pauses(Observer):
         def __init__(self) -> None:
             self.rows: list[dict[str, Any]] = []
@@ -251,7 +238,7 @@ def test_a_process_that_stood_still_was_not_training() -> None:
 
 @pytest.mark.parametrize("solved", [False, True])
 def test_a_signal_in_the_last_epoch_leaves_the_final_test_to_a_resume(
-    solved: bool, train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch, events: Call
+    solved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A test may take minutes, and whoever sends a signal does not wait for it."""
 
@@ -275,7 +262,7 @@ def test_a_signal_in_the_last_epoch_leaves_the_final_test_to_a_resume(
 
 
 def test_a_signal_in_the_last_epoch_of_a_run_without_a_test_lets_it_finish(
-    train: Call, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupt(watch: Watch) -> None:
         if len(watch.seen) == 20:

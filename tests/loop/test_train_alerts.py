@@ -1,6 +1,5 @@
 """Alerts of real runs: raised live, logged once, the same from the files, and without effect."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,15 @@ from gymnasium_solver.runs.alerts.judge import Judge, judge_run, settings_of
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Alerts, Observer, rows_together
-from tests.loop.conftest import SmallEnv, registered
-
-Call = Callable[..., Any]
+from tests.loop.conftest import (
+    SmallEnv,
+    events,
+    make_config,
+    registered,
+    resume,
+    train,
+    weight_hash,
+)
 
 
 class Ear(Observer):
@@ -49,7 +54,7 @@ def alerts_in(run: Run) -> list[Alert]:
     return [alert for alert in found if alert is not None]
 
 
-def test_a_learning_rate_that_is_too_high_is_noticed(train: Call) -> None:
+def test_a_learning_rate_that_is_too_high_is_noticed() -> None:
     ear = Ear()
     run = train("ppo", "CartPole-v1", ear, policy_lr=3.0, n_epochs=10, max_epochs=12)
     names = {alert.name for alert in ear.alerts}
@@ -66,7 +71,7 @@ def test_a_learning_rate_that_is_too_high_is_noticed(train: Call) -> None:
     assert "--policy-lr" in records["kl_high"].advice
 
 
-def test_a_dead_environment_is_noticed(train: Call) -> None:
+def test_a_dead_environment_is_noticed() -> None:
     ear = Ear()
     fields = {"n_envs": 10, "n_steps": 33, "max_epochs": 7, "max_episode_steps": 10}
     train("ppo", registered(Odd), ear, log_details_freq_epochs=1, **fields)
@@ -74,14 +79,14 @@ def test_a_dead_environment_is_noticed(train: Call) -> None:
     assert {"constant_return", "all_truncated", "observations_outside"} <= names
 
 
-def test_values_that_diverge_are_noticed(train: Call) -> None:
+def test_values_that_diverge_are_noticed() -> None:
     ear = Ear()
     unstable = {"policy_lr": 0.1, "target_update_freq": 1, "max_grad_norm": None, "loss": "mse"}
     train("dqn", "CartPole-v1", ear, max_epochs=8, train_freq=3, updates_per_step=2.0, **unstable)
     assert "q_diverging" in {alert.name for alert in ear.alerts}
 
 
-def test_a_run_that_ends_with_nan_has_its_alert(train: Call, tmp_path: Path) -> None:
+def test_a_run_that_ends_with_nan_has_its_alert(tmp_path: Path) -> None:
     ear = Ear()
     with pytest.raises(DivergedError):
         train("ppo", "CartPole-v1", ear, policy_lr=1e30, max_grad_norm=None)
@@ -90,7 +95,7 @@ def test_a_run_that_ends_with_nan_has_its_alert(train: Call, tmp_path: Path) -> 
     assert judge_run(run)[0] == ear.alerts
 
 
-def test_alerts_change_nothing(train: Call, weight_hash: Call) -> None:
+def test_alerts_change_nothing() -> None:
     settings = {"policy_lr": 3.0, "n_epochs": 10, "max_epochs": 12}
     loud = train("ppo", "CartPole-v1", **settings)
     muted = train("ppo", "CartPole-v1", mute_alerts=["all"], **settings)
@@ -99,7 +104,7 @@ def test_alerts_change_nothing(train: Call, weight_hash: Call) -> None:
     assert alerts_in(muted) == []
 
 
-def test_a_resumed_run_repeats_no_alert(train: Call, resume: Call, learning_rows: Call) -> None:
+def test_a_resumed_run_repeats_no_alert() -> None:
     settings = {"policy_lr": 3.0, "n_epochs": 10, "n_envs": 3, "n_steps": 16}
     whole = train("ppo", "CartPole-v1", max_env_steps=700, **settings)
     ear = Ear()
@@ -115,9 +120,7 @@ def test_a_resumed_run_repeats_no_alert(train: Call, resume: Call, learning_rows
     assert len(alerts_in(second)) >= n_before
 
 
-def test_a_rule_that_fails_never_stops_training(
-    train: Call, monkeypatch: pytest.MonkeyPatch, weight_hash: Call, events: Call
-) -> None:
+def test_a_rule_that_fails_never_stops_training(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = train("ppo", "CartPole-v1")
 
     def broken(self: Any, row: Any) -> Any:
@@ -132,12 +135,12 @@ def test_a_rule_that_fails_never_stops_training(
     assert [event["text"] for event in events(run, "alerts_failed")] == [text]
 
 
-def test_a_muted_alert_must_exist(make_config: Call) -> None:
+def test_a_muted_alert_must_exist() -> None:
     with pytest.raises(ConfigError, match=r"mute_alerts: there is no alert 'kl'"):
         make_config("ppo", "CartPole-v1", mute_alerts=["kl"])
 
 
-def test_a_damaged_event_is_no_alert(train: Call) -> None:
+def test_a_damaged_event_is_no_alert() -> None:
     run = train("ppo", "CartPole-v1", max_epochs=1)
     run.log_event("alert", name=None)
     run.log_event("alert", name="kl_high")
@@ -146,7 +149,7 @@ def test_a_damaged_event_is_no_alert(train: Call) -> None:
     Alerts(run, Ear())  # and a resume reads it
 
 
-def test_rows_of_short_epochs_are_judged_together(make_config: Call) -> None:
+def test_rows_of_short_epochs_are_judged_together() -> None:
     def together(n_envs: int, n_steps: int) -> int:
         return rows_together(make_config("ppo", "CartPole-v1", n_envs=n_envs, n_steps=n_steps))
 
@@ -154,7 +157,7 @@ def test_rows_of_short_epochs_are_judged_together(make_config: Call) -> None:
     assert together(8, 2048) == 1
 
 
-def test_judged_together_they_raise_the_same(train: Call) -> None:
+def test_judged_together_they_raise_the_same() -> None:
     settings = {"policy_lr": 3.0, "n_epochs": 10, "n_envs": 3, "n_steps": 16, "max_epochs": 10}
     run, alone = train("ppo", "CartPole-v1", **settings), Ear()
     judge = Alerts(train("ppo", "CartPole-v1", max_epochs=1, mute_alerts=["all"]), alone)
@@ -166,7 +169,7 @@ def test_judged_together_they_raise_the_same(train: Call) -> None:
 
 
 @pytest.mark.parametrize("end", ["catch_up", "diverged"])
-def test_no_row_waits_beyond_a_checkpoint_or_the_end(end: str, train: Call) -> None:
+def test_no_row_waits_beyond_a_checkpoint_or_the_end(end: str) -> None:
     ear = Ear()
     run = train("ppo", "CartPole-v1", max_epochs=1)
     alerts = Alerts(run, ear, rows_together=4)
@@ -181,7 +184,7 @@ def test_no_row_waits_beyond_a_checkpoint_or_the_end(end: str, train: Call) -> N
     assert len(ear.alerts) == 1
 
 
-def test_a_checkpoint_is_not_ahead_of_the_alerts(train: Call) -> None:
+def test_a_checkpoint_is_not_ahead_of_the_alerts() -> None:
     """A resume from it would not raise them: it judges earlier rows silently."""
     settings = {"policy_lr": 3.0, "n_epochs": 10, "n_envs": 3, "n_steps": 16, "max_epochs": 7}
     run = train("ppo", "CartPole-v1", checkpoint_freq_epochs=1, **settings)

@@ -22,9 +22,8 @@ from gymnasium_solver.training.collect import DemoFeed
 from gymnasium_solver.training.prepare import build_config, load_config
 from gymnasium_solver.training.score import score
 from gymnasium_solver.training.targets import find_target
-from tests.loop.conftest import Notes
+from tests.loop.conftest import Notes, exact_resume, train, weight_hash
 
-Call = Callable[..., Any]
 BEST: dict[str, Callable[[Any], np.ndarray]] = {
     "Probe/ObsActionReward-v0": lambda obs: (obs[:, 0] > 0).astype(int),
     "Probe/ObsActionRewardContinuous-v0": lambda obs: obs / 2,
@@ -165,9 +164,7 @@ def test_the_budget_is_exact() -> None:
 
 
 @pytest.mark.parametrize("env_id", ["Probe/DictObs-v0", "Probe/DictAction-v0"])
-def test_a_resume_is_exact(
-    env_id: str, tmp_path: Path, train: Call, exact_resume: Call, weight_hash: Call
-) -> None:
+def test_a_resume_is_exact(env_id: str, tmp_path: Path) -> None:
     data = demonstrate(env_id, tmp_path / "a.npz", 50)
     config = config_of(env_id, data, normalize_obs="rolling", max_epochs=8)
     whole, resumed = exact_resume(config, every=3)

@@ -24,7 +24,17 @@ from gymnasium_solver.training.collecting_actor import (
     rows_of_round,
 )
 from gymnasium_solver.training.ray_collectors import cut_to, joined_rollout
-from tests.loop.conftest import AtEpoch, Notes
+from tests.loop.conftest import (
+    AtEpoch,
+    Notes,
+    crash,
+    exact_resume,
+    learning_rows,
+    make_config,
+    resume,
+    train,
+    weight_hash,
+)
 
 Call = Callable[..., Any]
 
@@ -127,9 +137,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", list(CASES))
-def test_one_that_takes_turns_is_a_run_without(
-    case: str, train: Call, weight_hash: Call, learning_rows: Call, here: FakeRay
-) -> None:
+def test_one_that_takes_turns_is_a_run_without(case: str, here: FakeRay) -> None:
     algo_id, env_id, fields = CASES[case]
     fields = {"max_env_steps": 157, "env_boundary_steps": 60, **fields}
     alone = train(algo_id, env_id, **fields)
@@ -143,9 +151,7 @@ def test_one_that_takes_turns_is_a_run_without(
 
 
 @pytest.mark.parametrize("case", ["ppo", "ppo gru", "a2c", "dqn", "sac"])
-def test_a_lost_collector_changes_nothing(
-    case: str, train: Call, weight_hash: Call, here: FakeRay
-) -> None:
+def test_a_lost_collector_changes_nothing(case: str, here: FakeRay) -> None:
     """It is rebuilt where its last rollout ended: same envs, same carry, same random stream."""
     algo_id, env_id, fields = CASES[case]
     fields = {"n_envs": 4, "collectors": 2, "env_boundary_steps": 60, **fields}
@@ -159,22 +165,20 @@ def test_a_lost_collector_changes_nothing(
     assert seen.notes.count("collector 1 was lost (ActorDied) and is replaced") == 2
 
 
-def test_one_that_is_lost_again_and_again_ends_the_run(train: Call, here: FakeRay) -> None:
+def test_one_that_is_lost_again_and_again_ends_the_run(here: FakeRay) -> None:
     here.losses = [(1, 2)] * 4
     with pytest.raises(EnvError, match="collector 1 was lost 4 times in a row"):
         train("ppo", "CartPole-v1", n_envs=4, collectors=2)
 
 
 @pytest.mark.parametrize("case", ["ppo", "ppo continuous", "ppo gru", "ppo parts", "a2c", "dqn"])
-def test_taking_turns_resumes_exactly(case: str, exact_resume: Call, here: FakeRay) -> None:
+def test_taking_turns_resumes_exactly(case: str, here: FakeRay) -> None:
     algo_id, env_id, fields = CASES[case]
     fields = {"n_envs": 4, "collectors": 2, "env_boundary_steps": 100, "max_epochs": 6, **fields}
     exact_resume(algo_id, env_id, every=3, **fields)
 
 
-def test_a_stale_run_resumes_where_its_envs_were(
-    crash: Call, resume: Call, learning_rows: Call, here: FakeRay
-) -> None:
+def test_a_stale_run_resumes_where_its_envs_were(here: FakeRay) -> None:
     """Not exact, but no episode is thrown away: the collectors continue those of the checkpoint."""
     fields = {"n_envs": 4, "collectors": {"n": 2, "max_staleness": 2}, "max_epochs": 6}
     run = crash(5, "ppo", "CartPole-v1", checkpoint_freq_epochs=3, **fields)
@@ -187,9 +191,7 @@ def test_a_stale_run_resumes_where_its_envs_were(
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "a2c", "pqn", "dqn"])
-def test_staleness_is_measured(
-    algo_id: str, train: Call, learning_rows: Call, here: FakeRay
-) -> None:
+def test_staleness_is_measured(algo_id: str, here: FakeRay) -> None:
     settings = {"n": 2, "max_staleness": 2}
     run = train(algo_id, "CartPole-v1", n_envs=4, collectors=settings, n_steps=18, max_epochs=6)
     lags = [row["train/roll/policy_lag/max"] for row in learning_rows(run)]
@@ -199,7 +201,7 @@ def test_staleness_is_measured(
     assert means[0] < 2.0  # the first rollout cannot be stale
 
 
-def test_a_collector_waits_for_weights_that_are_new_enough(make_config: Call) -> None:
+def test_a_collector_waits_for_weights_that_are_new_enough() -> None:
     config = config_dict(make_config("ppo", "CartPole-v1", n_envs=2))
     actor = CollectingActor(Start(config, index=0, n=1, max_staleness=1))
     actor.ready()
@@ -223,14 +225,12 @@ def test_a_collector_waits_for_weights_that_are_new_enough(make_config: Call) ->
     actor.env.close()
 
 
-def test_the_last_rollout_of_an_epoch_may_be_shorter(make_config: Call) -> None:
+def test_the_last_rollout_of_an_epoch_may_be_shorter() -> None:
     config = make_config("a2c", "CartPole-v1", n_steps=16, rollout_steps=5)
     assert [rows_of_round(config, j) for j in range(9)] == [5, 5, 5, 1, 5, 5, 5, 1, 5]
 
 
-def test_a_live_edit_reaches_the_collectors(
-    train: Call, learning_rows: Call, here: FakeRay
-) -> None:
+def test_a_live_edit_reaches_the_collectors(here: FakeRay) -> None:
     from gymnasium_solver.runs.edits import Request, put_request
 
     change = Request({"epsilon": 0.0, "policy_lr": 1e-9})
@@ -256,13 +256,13 @@ def test_a_live_edit_reaches_the_collectors(
     ],
 )  # fmt: skip
 def test_what_cannot_be_collected(
-    algo_id: str, fields: dict[str, Any], text: str, train: Call, here: FakeRay
+    algo_id: str, fields: dict[str, Any], text: str, here: FakeRay
 ) -> None:
     with pytest.raises((ConfigError, EnvError), match=text):
         train(algo_id, "CartPole-v1", **fields)
 
 
-def test_an_error_of_an_environment_is_the_runs(train: Call, here: FakeRay) -> None:
+def test_an_error_of_an_environment_is_the_runs(here: FakeRay) -> None:
     with pytest.raises(EnvError, match="no_such_option"):
         train("ppo", "CartPole-v1", n_envs=4, collectors=2, env_kwargs={"no_such_option": 1})
 

@@ -1,7 +1,6 @@
 """Rollouts and rounds of gradient steps in one compiled call: the same bits as in Python."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.native.build import can_compile, prefer_compiled
 from gymnasium_solver.fast.native.rollout import CompiledRows
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training import collect
+from gymnasium_solver.training import collect, loop
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import Collector, CompiledCollector, collector_for
-from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import load_config
+from tests.loop.conftest import learning_rows, train, weight_hash
 
 pytestmark = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
 SMALL: dict[str, Any] = {
@@ -58,7 +57,7 @@ def plain_training(
     with monkeypatch.context() as patch:
         patch.setattr(collect, "CompiledCollector", Collector)
         before = rows_in_c[0]
-        run = train(config, runs_root=root)
+        run = loop.train(config, runs_root=root)
         assert rows_in_c[0] == before
     return run
 
@@ -77,7 +76,7 @@ def what_was_learnt(run: Run) -> tuple[bytes, list[dict[str, Any]]]:
 @pytest.mark.parametrize(
     "changes",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.optimized),
         {"max_episode_steps": 7},  # truncations
         {"env_boundary_steps": 192},  # resets of all envs
         {"normalize_obs": "rolling"},
@@ -90,7 +89,7 @@ def test_a_training_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_in_c: list[int], changes: dict[str, Any]
 ) -> None:
     config = config_of(**changes)
-    run = train(config, runs_root=tmp_path / "compiled")
+    run = loop.train(config, runs_root=tmp_path / "compiled")
     assert rows_in_c[0] > 100
     plain = plain_training(monkeypatch, config, tmp_path / "plain", rows_in_c)
     assert what_was_learnt(run) == what_was_learnt(plain)
@@ -112,7 +111,7 @@ def test_so_it_is_with_other_algorithms(
 ) -> None:
     given = SMALL if "a2c" not in target else {k: v for k, v in SMALL.items() if k != "batch_size"}
     config = load_config(target, overrides=given)
-    run = train(config, runs_root=tmp_path / "compiled")
+    run = loop.train(config, runs_root=tmp_path / "compiled")
     assert rows_in_c[0] > 100
     plain = plain_training(monkeypatch, config, tmp_path / "plain", rows_in_c)
     assert what_was_learnt(run) == what_was_learnt(plain)
@@ -194,7 +193,6 @@ def test_after_an_interrupt_the_policy_acts_as_before(monkeypatch: pytest.Monkey
 # -- dQN's gradient steps of a round in one compiled call (fast/descent.py) -----------------------
 
 
-Call = Callable[..., Any]
 FIELDS = {"compile": "native", "max_epochs": 5, "train_freq": 8, "updates_per_step": 0.4}
 
 
@@ -213,11 +211,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_the_same_bits_as_one_step_after_another(
-    train: Call,
-    weight_hash: Call,
-    learning_rows: Call,
-    rounds: list[int],
-    monkeypatch: pytest.MonkeyPatch,
+    rounds: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     joined = train("dqn", "CartPole-v1", **FIELDS)
     assert len(rounds) > 5
@@ -231,7 +225,7 @@ def test_the_same_bits_as_one_step_after_another(
 
 @pytest.mark.parametrize("special", [{"prioritized": True}, {"noisy": True}, {"compile": "numpy"}])
 def test_not_where_python_is_needed_between_steps(
-    special: dict[str, Any], train: Call, rounds: list[int]
+    special: dict[str, Any], rounds: list[int]
 ) -> None:
     train("dqn", "CartPole-v1", **(FIELDS | special))
     assert not rounds

@@ -1,6 +1,5 @@
 """Easier environments first, and several environments at once."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.evaluate import row_shares
 from gymnasium_solver.training.prepare import build_config
+from tests.loop.conftest import exact_resume, make_config, train
 
-Call = Callable[..., Any]
 COUNTING = "Probe/Counting-v0"  # an episode of `length` steps returns `length`
 
 
@@ -44,13 +43,13 @@ def moves(run: Any) -> list[tuple[int, int]]:
     return [(e["epoch"], e["stage"]) for e in query.get_events(run, "curriculum")]
 
 
-def trained(train: Call, algo_id: str = "ppo", **fields: Any) -> Any:
+def trained(algo_id: str = "ppo", **fields: Any) -> Any:
     return train(algo_id, fields.pop("env_id"), **fields)
 
 
-def test_a_score_promotes_to_the_next_stage(train: Call) -> None:
+def test_a_score_promotes_to_the_next_stage() -> None:
     stages = [stage(2, promote_at=2.0), stage(4, promote_at=3.9)]
-    run = trained(train, **fields_of({"stages": stages, "window": 4}, eval_freq_epochs=1))
+    run = trained(**fields_of({"stages": stages, "window": 4}, eval_freq_epochs=1))
     # A window of four episodes fits into an epoch; then the config's own environment follows.
     assert moves(run) == [(0, 1), (1, 2), (2, 3)]
     assert lengths(run) == [2, 4, 8, 8, 8, 8]
@@ -60,36 +59,36 @@ def test_a_score_promotes_to_the_next_stage(train: Call) -> None:
     assert {event["mean"] for event in query.get_events(run, "eval")} == {8.5}
 
 
-def test_a_stage_that_is_not_mastered_goes_on(train: Call) -> None:
+def test_a_stage_that_is_not_mastered_goes_on() -> None:
     stages = [stage(2, promote_at=2.5)]
-    run = trained(train, **fields_of({"stages": stages, "window": 4}))
+    run = trained(**fields_of({"stages": stages, "window": 4}))
     assert moves(run) == [(0, 1)]
-    run = trained(train, **fields_of({"stages": [stage(2, promote_at=9, max_env_steps=45)]}))
+    run = trained(**fields_of({"stages": [stage(2, promote_at=9, max_env_steps=45)]}))
     assert [number for _, number in moves(run)] == [1, 2]
     assert "env steps in the stage before" in query.get_events(run, "curriculum")[1]["text"]
 
 
-def test_a_low_score_demotes(train: Call) -> None:
+def test_a_low_score_demotes() -> None:
     stages = [stage(2, promote_at=2), stage(4, promote_at=9, demote_at=4.5)]
-    run = trained(train, **fields_of({"stages": stages, "window": 3}))
+    run = trained(**fields_of({"stages": stages, "window": 3}))
     assert [number for _, number in moves(run)][:4] == [1, 2, 1, 2]
     own = {"stages": [stage(2, promote_at=2)], "window": 2, "demote_at": 9}
-    run = trained(train, **fields_of(own))
+    run = trained(**fields_of(own))
     assert [number for _, number in moves(run)][:4] == [1, 2, 1, 2]
 
 
-def test_an_evaluation_promotes(train: Call) -> None:
+def test_an_evaluation_promotes() -> None:
     block = {"stages": [stage(3, promote_at=3.0)], "score": "eval"}
-    run = trained(train, **fields_of(block, eval_freq_epochs=2))
+    run = trained(**fields_of(block, eval_freq_epochs=2))
     assert moves(run) == [(0, 1), (2, 2)]
     seen = [e for e in query.get_events(run, "eval") if e["stage"] == "curriculum"]
     assert seen[0]["mean"] == 3.5  # two envs, of 3 and of 4 steps
     assert seen[0]["number"] == 1
 
 
-def test_arguments_change_in_levels(train: Call) -> None:
+def test_arguments_change_in_levels() -> None:
     block = {"env_kwargs": {"length": {"start": 2, "levels": 3, "to": 0.5}}}
-    run = trained(train, **fields_of(block, max_epochs=8))
+    run = trained(**fields_of(block, max_epochs=8))
     changes = [event["env_kwargs"]["length"] for event in query.get_events(run, "curriculum")]
     assert changes == [2, 4, 6, 8]
     assert lengths(run)[-1] == 8
@@ -97,9 +96,9 @@ def test_arguments_change_in_levels(train: Call) -> None:
     assert [value for _, value in rows["train/curriculum/kwargs/length"]][-1] == 8
 
 
-def test_the_training_goal_waits_for_the_last_stage(train: Call) -> None:
+def test_the_training_goal_waits_for_the_last_stage() -> None:
     goal = {"early_stop_on_train_threshold": 2.0, "max_epochs": 12}
-    run = trained(train, **fields_of({"stages": [stage(2, promote_at=99)]}, **goal))
+    run = trained(**fields_of({"stages": [stage(2, promote_at=99)]}, **goal))
     assert run.meta()["stop_reason"] == "max_epochs"
 
 
@@ -112,9 +111,7 @@ def test_the_training_goal_waits_for_the_last_stage(train: Call) -> None:
     ids=["ppo", "dqn", "gru"],
 )
 @pytest.mark.parametrize("epoch", [3, 4, 5])
-def test_a_resume_is_exact(
-    algo_id: str, more: dict[str, Any], epoch: int, exact_resume: Call
-) -> None:
+def test_a_resume_is_exact(algo_id: str, more: dict[str, Any], epoch: int) -> None:
     block = {
         "stages": [stage(2, promote_at=2), stage(4, promote_at=4.4, demote_at=4.1)],
         "window": 4,
@@ -128,7 +125,7 @@ def test_a_resume_is_exact(
     assert moves(resumed) == moves(whole)
 
 
-def test_the_config_is_written_and_read_as_it_was(make_config: Call) -> None:
+def test_the_config_is_written_and_read_as_it_was() -> None:
     block = {"stages": [stage(2, promote_at=2)], "env_kwargs": {"length": {"start": 3}}}
     fields = fields_of(block)
     config = make_config("ppo", fields.pop("env_id"), **fields)
@@ -179,7 +176,7 @@ def test_an_argument_leads_from_start_to_the_number_of_the_config(shape: dict[st
         ({"demote_at": 1, "env_kwargs": {"length": {"start": 1}}}, "demote_at needs stages"),
     ],
 )
-def test_mistakes_in_the_block(block: Any, text: str, make_config: Call) -> None:
+def test_mistakes_in_the_block(block: Any, text: str) -> None:
     fields = fields_of(block)
     with pytest.raises(ConfigError, match=text):
         make_config("ppo", fields.pop("env_id"), **fields)
@@ -193,9 +190,7 @@ def test_mistakes_in_the_block(block: Any, text: str, make_config: Call) -> None
         ({"env_kwargs": {"lenght": 2}}, "lenght"),
     ],
 )
-def test_stages_that_do_not_fit(
-    given: dict[str, Any], text: str, tmp_path: Path, make_config: Call
-) -> None:
+def test_stages_that_do_not_fit(given: dict[str, Any], text: str, tmp_path: Path) -> None:
     fields = fields_of({"stages": [{"promote_at": 1, **given}]})
     config = make_config("ppo", fields.pop("env_id"), **fields)
     with pytest.raises(ConfigError, match=text) as error:
@@ -329,7 +324,7 @@ def test_without_thresholds_there_is_no_verdict(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "sync"])
-def test_a_run_with_tasks_resumes_exactly(mode: str, exact_resume: Call) -> None:
+def test_a_run_with_tasks_resumes_exactly(mode: str) -> None:
     tasks = ["CartPole-v1", {"env_id": "CartPole-v0", "max_episode_steps": 20}]
     more = {"max_epochs": 6, "vectorization_mode": mode, "eval_freq_epochs": None}
     exact_resume(config_of(tasks, "CartPole-v1", task_one_hot=True, **more), every=3)

@@ -2,7 +2,6 @@
 one. That they are the same when resumed is in test_train_resume.py."""
 
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,8 @@ from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import collector_for
 from gymnasium_solver.training.device_collect import DeviceCollector
-from tests.loop.conftest import Notes
+from tests.loop.conftest import Notes, learning_rows, make_config, resume, train
 
-Call = Callable[..., Any]
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
@@ -61,9 +59,7 @@ class Sign(TorchEnv):
 SIGN = f"Torch/{__name__}:Sign"
 
 
-def built(
-    make_config: Call, env_id: str = SIGN, algo_id: str = "ppo", **fields: Any
-) -> tuple[Any, Any]:
+def built(env_id: str = SIGN, algo_id: str = "ppo", **fields: Any) -> tuple[Any, Any]:
     config = make_config(algo_id, env_id, **fields)
     env = training_env(config)
     agent = build_agent(config, env.observation_space, env.action_space)
@@ -72,7 +68,7 @@ def built(
 
 @pytest.mark.parametrize("algo_id", ["ppo", "pqn"])
 @pytest.mark.parametrize("device", DEVICES)
-def test_it_learns(device, algo_id, train, learning_rows):
+def test_it_learns(device, algo_id):
     fields = {"n_envs": 64, "n_steps": 8, "batch_size": 128, "n_epochs": 4, "policy_lr": 0.01}
     notes = Notes()
     run = train(
@@ -88,8 +84,8 @@ def test_it_learns(device, algo_id, train, learning_rows):
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_episodes_are_counted_across_rollouts(device, make_config):
-    _, collector = built(make_config, device=device, n_envs=7, n_steps=3)
+def test_episodes_are_counted_across_rollouts(device):
+    _, collector = built(device=device, n_envs=7, n_steps=3)
     assert isinstance(collector, DeviceCollector)
     totals, found = np.zeros((2, 7)), deque[tuple[float, float, bool]](maxlen=100)
     n_ended = 0
@@ -105,8 +101,8 @@ def test_episodes_are_counted_across_rollouts(device, make_config):
     assert list(zip(collector.returns, collector.lengths, collector.truncations)) == list(found)  # noqa: B905
 
 
-def test_rows_follow_one_another(make_config):
-    _, collector = built(make_config, n_envs=7, n_steps=4)
+def test_rows_follow_one_another():
+    _, collector = built(n_envs=7, n_steps=4)
     first = collector.collect(0, None).final_obs[-1].clone()
     opened = collector._envs.obs.clone()
     rollout = collector.collect(0, None)
@@ -127,8 +123,8 @@ def test_rows_are_the_same_taken_by_number(shape):
     assert torch.equal(by_number(column, order), column[order])
 
 
-def test_a_budget_cuts_whole_rows(make_config):
-    _, collector = built(make_config, n_envs=7, n_steps=4)
+def test_a_budget_cuts_whole_rows():
+    _, collector = built(n_envs=7, n_steps=4)
     assert collector.collect(0, 15).env_steps == 21
     assert collector.collect(21, None).env_steps == 28
     assert collector.collect(49, 28).env_steps == 28
@@ -162,10 +158,10 @@ def test_advantages_are_those_of_the_definition():
         ("pqn", {"normalize_obs": "rolling", "normalize_reward": True}),
     ],
 )
-def test_an_update_is_that_of_a_rollout_of_arrays(algo_id, fields, make_config):
+def test_an_update_is_that_of_a_rollout_of_arrays(algo_id, fields):
     """Of the same numbers, without minibatches, whose order differs; two updates."""
     fields = {"compile": False, "batch_size": 999, **fields}
-    agents = [built(make_config, algo_id=algo_id, **fields)[0] for _ in range(2)]
+    agents = [built(algo_id=algo_id, **fields)[0] for _ in range(2)]
     rng = np.random.default_rng(1)
     for _ in range(2):
         obs = rng.uniform(-1, 1, (7, 3, 1)).astype(np.float32)
@@ -215,11 +211,9 @@ REPLAY: dict[str, Any] = {
 }
 
 
-def test_a_replay_buffer_has_the_transitions_of_a_device(make_config):
+def test_a_replay_buffer_has_the_transitions_of_a_device():
     """Each step once, with the true final observations, and none across episodes."""
-    agent, collector = built(
-        make_config, algo_id="dqn", n_envs=7, train_freq=42, n_steps=6, **REPLAY
-    )
+    agent, collector = built(algo_id="dqn", n_envs=7, train_freq=42, n_steps=6, **REPLAY)
     assert isinstance(collector, DeviceCollector)
     expected = set()
     for _ in range(3):
@@ -242,9 +236,9 @@ def test_a_replay_buffer_has_the_transitions_of_a_device(make_config):
 
 
 @pytest.mark.parametrize("algo_id", ["dqn", "sac", "crossq", "td3"])
-def test_the_same_actions_are_chosen_on_the_device(algo_id, make_config):
+def test_the_same_actions_are_chosen_on_the_device(algo_id):
     env_id = SIGN if algo_id == "dqn" else "Torch/Pendulum-v1"
-    agent, _ = built(make_config, env_id, algo_id, **REPLAY)
+    agent, _ = built(env_id, algo_id, **REPLAY)
     policy, rng = agent.policy, np.random.default_rng(1)
     obs = rng.uniform(-1, 1, (9, *agent.observation_space.shape)).astype(np.float32)
     policy.epsilon = policy.noise_std = 0.0
@@ -264,7 +258,7 @@ def test_the_same_actions_are_chosen_on_the_device(algo_id, make_config):
 @pytest.mark.parametrize(
     ("algo_id", "env_id"), [("dqn", SIGN), ("sac", SIGN), ("td3", "Torch/Pendulum-v1")]
 )
-def test_off_policy_learning_takes_rollouts_of_the_device(algo_id, env_id, train, learning_rows):
+def test_off_policy_learning_takes_rollouts_of_the_device(algo_id, env_id):
     notes = Notes()
     fields = {"n_envs": 16, "train_freq": 64, "updates_per_step": 0.2, "policy_lr": 0.003, **REPLAY}
     run = train(
@@ -327,7 +321,7 @@ def test_samples_have_the_probabilities_of_the_outputs():
         ("dqn", {"exploration": "boltzmann"}, "its exploration"),
     ],
 )
-def test_what_needs_the_host_is_told_and_works(algo_id, fields, named, make_config, train):
+def test_what_needs_the_host_is_told_and_works(algo_id, fields, named):
     notes = Notes()
     train(algo_id, SIGN, observer=notes, max_epochs=1, **fields)
     told = [note for note in notes.notes if "needs rollouts on the host" in note]
@@ -335,7 +329,7 @@ def test_what_needs_the_host_is_told_and_works(algo_id, fields, named, make_conf
     assert f"but {named} needs" in told[0]
 
 
-def test_a_failed_capture_is_told_once(train, monkeypatch):
+def test_a_failed_capture_is_told_once(monkeypatch):
     reason = "operation not permitted when stream is capturing"
     monkeypatch.setattr(Recurring, "failure", reason)
     notes = Notes()
@@ -345,32 +339,32 @@ def test_a_failed_capture_is_told_once(train, monkeypatch):
     assert all(note.endswith(reason) for note in told)
 
 
-def test_other_environments_are_told_nothing(train):
+def test_other_environments_are_told_nothing():
     notes = Notes()
     train("ppo", "CartPole-v1", observer=notes, max_epochs=1)
     assert not any("host" in note for note in notes.notes)
 
 
-def test_a_rounded_budget_is_told(train):
+def test_a_rounded_budget_is_told():
     notes = Notes()
     run = train("ppo", SIGN, observer=notes, max_env_steps=100)
     assert run.meta()["env_steps"] == 102
     assert "max_env_steps: 100 becomes 102, whole rows of 3 envs" in notes.notes
 
 
-def test_values_that_are_not_finite_are_reported(train):
+def test_values_that_are_not_finite_are_reported():
     with pytest.raises(
         EnvValueError, match="of the observation are not finite; the first is in env"
     ):
         train("ppo", SIGN, env_kwargs={"wrong_at": 4}, n_envs=16)
 
 
-def test_a_run_goes_on_elsewhere_with_new_episodes(train, resume):
+def test_a_run_goes_on_elsewhere_with_new_episodes():
     run, notes = train("ppo", SIGN, max_epochs=2), Notes()
     resume(run.id, max_epochs=3, target_kl=0.1, observer=notes)
     assert any("not an exact resume" in note for note in notes.notes)
 
 
-def test_a_run_that_never_sampled_on_the_host_goes_on_without_compiled_programs(train, resume):
+def test_a_run_that_never_sampled_on_the_host_goes_on_without_compiled_programs():
     run = train("ppo", SIGN, max_epochs=2, compile="native")
     assert resume(run.id, max_epochs=3, compile=False).meta()["epoch"] == 3

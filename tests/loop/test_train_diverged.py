@@ -1,7 +1,6 @@
 """Values that are not finite, and environments with bugs: found at once, told with the place and
 advice, weights kept."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,8 @@ from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.finite import check_rollout, check_weights, dump_rollout
 from tests.envs.faulty import FAULTY, Faulty
-from tests.loop.conftest import SmallEnv, Train, registered
+from tests.loop.conftest import SmallEnv, events, registered, resume, train, weight_hash
 
-Call = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
 
 
@@ -89,7 +87,7 @@ def assert_failed_well(run: Run, epoch: int) -> None:
     [("reward", "nan", 7), ("reward", "-inf", 7), ("obs", "nan", 8), ("obs", "inf", 8)],
 )
 def test_the_environment_gives_a_value_that_is_not_finite(
-    field: str, value: str, row: int, env_id: str, algo_id: str, train: Call, events: Call
+    field: str, value: str, row: int, env_id: str, algo_id: str
 ) -> None:
     good = train(algo_id, env_id, max_epochs=2)
     what = {"reward": "reward", "obs": "observation"}[field]
@@ -104,7 +102,7 @@ def test_the_environment_gives_a_value_that_is_not_finite(
         np.testing.assert_array_equal(weights(run)[name], values, err_msg=name)
 
 
-def test_in_the_first_epoch_too(train: Call, tmp_path: Path) -> None:
+def test_in_the_first_epoch_too(tmp_path: Path) -> None:
     with pytest.raises(DivergedError):
         train("ppo", "CartPole-v1", env_wrappers=spoil("reward", 3), normalize_obs="rolling")
     assert_failed_well(last_run(), epoch=1)
@@ -145,7 +143,7 @@ class NanReward(SmallEnv):
         return self.t == 5
 
 
-def test_a_spoilt_return_does_not_hide_the_error(train: Call) -> None:
+def test_a_spoilt_return_does_not_hide_the_error() -> None:
     with pytest.raises(DivergedError, match="reward"):
         train("ppo", registered(NanReward), n_steps=32)
     assert_failed_well(last_run(), epoch=1)
@@ -153,15 +151,13 @@ def test_a_spoilt_return_does_not_hide_the_error(train: Call) -> None:
 
 @pytest.mark.parametrize("compiled", ["auto", False])
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
-def test_a_learning_rate_that_explodes(env_id: str, compiled: Any, train: Call) -> None:
+def test_a_learning_rate_that_explodes(env_id: str, compiled: Any) -> None:
     with pytest.raises(DivergedError, match=r"(loss|norm|weights).*policy_lr"):
         train("ppo", env_id, policy_lr=1e30, compile=compiled)
     assert_failed_well(last_run(), epoch=1)
 
 
-def test_a_step_that_overflows_though_its_gradient_did_not(
-    train: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_overflows_though_its_gradient_did_not(monkeypatch: pytest.MonkeyPatch) -> None:
     """REINFORCE measures its loss before the step: only the weights tell."""
     update = Reinforce.update
 
@@ -176,9 +172,7 @@ def test_a_step_that_overflows_though_its_gradient_did_not(
     assert_failed_well(last_run(), epoch=1)
 
 
-def test_a_gradient_that_is_not_finite(
-    train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch, weight_hash: Call
-) -> None:
+def test_a_gradient_that_is_not_finite(monkeypatch: pytest.MonkeyPatch) -> None:
     good = train("ppo", "CartPole-v1", max_epochs=2)
     update = PPO.update
     n_updates = 0
@@ -210,7 +204,7 @@ def test_a_gradient_that_is_not_finite(
 @pytest.mark.parametrize(("field", "value"), [("reward", "nan"), ("obs", "inf")])
 @pytest.mark.parametrize("algo_id", ["ppo", "dqn"])
 def test_a_value_of_the_environment_is_resumed_exactly_from_the_last_checkpoint(
-    algo_id: str, field: str, value: str, train: Call, resume: Call, weight_hash: Call, events: Call
+    algo_id: str, field: str, value: str
 ) -> None:
     how: dict[str, Any] = {"checkpoint_freq_epochs": 1, "max_epochs": 4}
     how |= {"learning_starts": 16} if algo_id == "dqn" else {}
@@ -230,7 +224,7 @@ def test_a_value_of_the_environment_is_resumed_exactly_from_the_last_checkpoint(
     assert weight_hash(run) == weight_hash(good)
 
 
-def test_a_diverged_run_goes_on_with_new_episodes(train: Call, resume: Call) -> None:
+def test_a_diverged_run_goes_on_with_new_episodes() -> None:
     with pytest.raises(DivergedError):
         train("ppo", "CartPole-v1", env_wrappers=spoil("reward", 40))
     run = last_run()
@@ -242,14 +236,14 @@ def test_a_diverged_run_goes_on_with_new_episodes(train: Call, resume: Call) -> 
 
 
 @pytest.mark.parametrize("field", ["reward", "obs"])
-def test_the_check_can_be_turned_off(field: str, train: Call) -> None:
+def test_the_check_can_be_turned_off(field: str) -> None:
     run = train("ppo", "CartPole-v1", check_finite=False, env_wrappers=spoil(field, 40))
     assert run.meta()["stop_reason"] == "max_epochs"
     assert not (run.path / "diverged.safetensors").exists()
     assert not all(np.isfinite(values).all() for values in weights(run).values())
 
 
-def test_without_the_check_an_action_of_nan_is_still_refused_by_the_envs(train: Call) -> None:
+def test_without_the_check_an_action_of_nan_is_still_refused_by_the_envs() -> None:
     with pytest.raises(EnvError, match=r"nan.*env 1"):
         train("ppo", "Pendulum-v1", check_finite=False, env_wrappers=spoil("obs", 40))
     assert last_run().meta()["stop_reason"] == "error"
@@ -276,7 +270,7 @@ AS_IT_IS = {"normalize_obs": False, "normalize_reward": False}
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "vector"])
-def test_the_traceback_of_a_step_is_in_run_log(train: Train, mode: str) -> None:
+def test_the_traceback_of_a_step_is_in_run_log(mode: str) -> None:
     kwargs = {"fault": "step", "at": 3}
     with pytest.raises(EnvError, match=rf"{FAULTY}.*step\(\) raised SizeError: size 3"):
         train("ppo", FAULTY, env_kwargs=kwargs, vectorization_mode=mode, **AS_IT_IS)
@@ -290,21 +284,19 @@ def test_the_traceback_of_a_step_is_in_run_log(train: Train, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["sync", "async", "vector"])
 @pytest.mark.parametrize("algo_id", ["ppo", "dqn"])
 @pytest.mark.parametrize(("fault", "what"), [("obs", "observation"), ("reward", "reward")])
-def test_values_that_are_not_finite(
-    train: Train, mode: str, algo_id: str, fault: str, what: str
-) -> None:
+def test_values_that_are_not_finite(mode: str, algo_id: str, fault: str, what: str) -> None:
     kwargs = {"fault": fault, "at": 3, "value": "nan"}
     with pytest.raises(DivergedError, match=rf"{FAULTY}: .* of the {what} are not finite"):
         train(algo_id, FAULTY, env_kwargs=kwargs, vectorization_mode=mode)
 
 
-def test_numbers_that_float32_cannot_hold(train: Train) -> None:
+def test_numbers_that_float32_cannot_hold() -> None:
     kwargs = {"fault": "obs", "at": 2, "value": [1e300] * 3}
     with pytest.raises(DivergedError, match=rf"{FAULTY}: .*not finite.*inf"):
         train("ppo", FAULTY, env_kwargs=kwargs, vectorization_mode="sync")
 
 
-def test_a_return_that_is_not_finite_has_no_score(train: Train) -> None:
+def test_a_return_that_is_not_finite_has_no_score() -> None:
     """Found in an evaluation too, where no rollout is checked."""
     kwargs = {"fault": "reward", "at": 2, "value": "inf"}
     fields = {"normalize_reward": False, "check_finite": False, "eval_freq_epochs": 1}
@@ -324,7 +316,7 @@ def test_the_command_shows_the_traceback_below_one_line(
     assert rest[-1].endswith("SizeError: size 3 is wrong in init")
 
 
-def test_observations_that_no_memory_holds(train: Train) -> None:
+def test_observations_that_no_memory_holds() -> None:
     """Told before a network for them is built, which would take longer than this test may."""
 
     class Huge(Faulty):

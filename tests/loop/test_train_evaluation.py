@@ -3,7 +3,6 @@ another one."""
 
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from gymnasium_solver.runs.checkpoint import list_checkpoints, load_checkpoint
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.query import get_events, get_metrics
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.training import loop
 from gymnasium_solver.training.agents import build_agent, load_agent
 from gymnasium_solver.training.evaluate import (
     BackgroundEvaluator,
@@ -27,17 +27,25 @@ from gymnasium_solver.training.evaluate import (
     evaluate,
     n_eval_envs,
 )
-from gymnasium_solver.training.loop import resume, train
 from gymnasium_solver.training.observer import EvalResult, Observer
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.progress import EvalCadence, eval_cadence
 from gymnasium_solver.training.targets import find_run
-from tests.loop.conftest import Asks, SmallEnv, registered
+from tests.loop.conftest import (
+    Asks,
+    SmallEnv,
+    events,
+    exact_resume,
+    learning_rows,
+    make_config,
+    registered,
+    resume,
+    train,
+    weight_hash,
+)
 
-Call = Callable[..., Any]
 
-
-def policy_for(make_config: Call, env: Any, **fields: Any) -> Any:
+def policy_for(env: Any, **fields: Any) -> Any:
     config = make_config("ppo", env.spec.env_id, **fields)
     return build_agent(config, env.observation_space, env.action_space).policy
 
@@ -54,11 +62,11 @@ def policy_for(make_config: Call, env: Any, **fields: Any) -> Any:
     ],
 )
 def test_exactly_the_episodes_asked_for_shared_out_evenly(
-    n_envs: int, episodes: int, of_each_length: dict[int, int], greedy: bool, make_config: Call
+    n_envs: int, episodes: int, of_each_length: dict[int, int], greedy: bool
 ) -> None:
     """Counting the first to finish instead would take nearly all from the envs that end early."""
     env = make_vector_env("Probe/Counting-v0", n_envs, env_kwargs={"length": 3, "ends": "both"})
-    policy = policy_for(make_config, env)
+    policy = policy_for(env)
     result = evaluate(policy, env, episodes, greedy=greedy, seed=5)
     lengths, counts = np.unique(result.lengths, return_counts=True)
     assert dict(zip(lengths.tolist(), counts.tolist(), strict=True)) == of_each_length
@@ -78,7 +86,7 @@ def test_shares_differ_by_one_at_most() -> None:
             assert shares.max() - shares.min() <= 1
 
 
-def test_never_more_envs_than_episodes(make_config: Call) -> None:
+def test_never_more_envs_than_episodes() -> None:
     config = make_config("ppo", "Acrobot-v1", n_envs=4)
     assert [n_eval_envs(config, n) for n in (1, 5, 64, 100)] == [1, 5, 64, 50]  # full rounds
     in_numpy = make_config("ppo", "CartPole-v1", n_envs=4)
@@ -88,17 +96,15 @@ def test_never_more_envs_than_episodes(make_config: Call) -> None:
     assert [n_eval_envs(in_processes, n) for n in (2, 10)] == [2, 4]
 
 
-def test_scores_are_raw_whatever_the_wrappers_do(make_config: Call) -> None:
+def test_scores_are_raw_whatever_the_wrappers_do() -> None:
     wrappers = [{"id": "RewardScale", "scale": 0.5}]
     env = make_vector_env("Probe/Counting-v0", 1, env_wrappers=wrappers)
-    assert evaluate(policy_for(make_config, env), env, 2, greedy=True, seed=1).mean == 5
+    assert evaluate(policy_for(env), env, 2, greedy=True, seed=1).mean == 5
 
 
 @pytest.mark.parametrize("fields", [{}, {"eval_deterministic": False}], ids=["greedy", "sampled"])
 @pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
-def test_training_does_not_notice_evaluation(
-    algo_id: str, fields: dict[str, Any], train: Call, weight_hash: Call, learning_rows: Call
-) -> None:
+def test_training_does_not_notice_evaluation(algo_id: str, fields: dict[str, Any]) -> None:
     normalised = {"normalize_obs": "rolling", "normalize_reward": True}
     never = train(algo_id, "CartPole-v1", **normalised)
     always = train(
@@ -112,7 +118,7 @@ def test_training_does_not_notice_evaluation(
     assert trained == learning_rows(never)
 
 
-def test_statistics_are_frozen_in_evaluation_and_are_those_of_training(make_config: Call) -> None:
+def test_statistics_are_frozen_in_evaluation_and_are_those_of_training() -> None:
     fields = {"normalize_obs": "rolling", "n_envs": 2}
     config = make_config("ppo", "Pendulum-v1", **fields)
     env = env_from_config(config, 2)
@@ -131,9 +137,9 @@ def test_statistics_are_frozen_in_evaluation_and_are_those_of_training(make_conf
     assert float(before["encoder.normalizer.count"]) == 50
 
 
-def test_an_evaluation_that_fails_gives_the_training_stream_back(make_config: Call) -> None:
+def test_an_evaluation_that_fails_gives_the_training_stream_back() -> None:
     env = make_vector_env("Probe/Counting-v0", 2)
-    policy = policy_for(make_config, env)
+    policy = policy_for(env)
     rng = policy.rng
     env.close()
     with pytest.raises(Exception, match=r"after close"):
@@ -142,7 +148,7 @@ def test_an_evaluation_that_fails_gives_the_training_stream_back(make_config: Ca
 
 
 @pytest.mark.parametrize("spoilt", range(3))
-def test_a_return_that_is_not_finite_is_no_score(spoilt: int, make_config: Call) -> None:
+def test_a_return_that_is_not_finite_is_no_score(spoilt: int) -> None:
     """Whichever of the episodes that end at the same step has it."""
 
     class Spoil(VectorWrapper):
@@ -154,12 +160,12 @@ def test_a_return_that_is_not_finite_is_no_score(spoilt: int, make_config: Call)
 
     env = Spoil(make_vector_env("Bandit-v0", 3))
     with pytest.raises(DivergedError, match="the return of an episode is nan"):
-        evaluate(policy_for(make_config, env), env, 3, greedy=True, seed=1)
+        evaluate(policy_for(env), env, 3, greedy=True, seed=1)
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_the_stored_score_is_reproduced_from_the_best_checkpoint(
-    deterministic: bool, train: Call, events: Call, tmp_path: Path
+    deterministic: bool, tmp_path: Path
 ) -> None:
     run = train(
         *("ppo", "CartPole-v1"),
@@ -204,9 +210,7 @@ class Heard(Observer):
         self.final = final
 
 
-def test_the_final_test_is_of_the_best_policy_on_episodes_of_its_own(
-    train: Call, events: Call, tmp_path: Path
-) -> None:
+def test_the_final_test_is_of_the_best_policy_on_episodes_of_its_own(tmp_path: Path) -> None:
     heard = Heard()
     fields = {"eval_freq_epochs": 1, "eval_episodes": 4, "test_episodes": 6, "seed": 2}
     fields["eval_deterministic"] = True
@@ -235,7 +239,7 @@ def test_the_final_test_is_of_the_best_policy_on_episodes_of_its_own(
     ]
 
 
-def test_the_test_follows_eval_deterministic(train: Call) -> None:
+def test_the_test_follows_eval_deterministic() -> None:
     fields = {"eval_freq_epochs": 1, "eval_episodes": 2, "eval_deterministic": False}
     heard = Heard()
     run = train("ppo", "CartPole-v1", observer=heard, **fields)
@@ -268,7 +272,7 @@ class Steady(Alternating):
 STUCK: dict[str, Any] = {"eval_freq_epochs": 1, "eval_episodes": 8, "test_episodes": 8}
 
 
-def test_auto_takes_the_better_of_greedy_and_sampled_actions(train: Call, events: Call) -> None:
+def test_auto_takes_the_better_of_greedy_and_sampled_actions() -> None:
     heard = Heard()
     run = train("ppo", registered(Alternating), observer=heard, policy_lr=1e-6, **STUCK)
     assert [result.greedy for result, _ in heard.evals] == [False] * 4
@@ -283,7 +287,7 @@ def test_auto_takes_the_better_of_greedy_and_sampled_actions(train: Call, events
     assert any("sampled actions score more" in text for text in heard.messages)
 
 
-def test_auto_stays_greedy_where_that_is_better_and_compares_less_and_less(train: Call) -> None:
+def test_auto_stays_greedy_where_that_is_better_and_compares_less_and_less() -> None:
     heard = Heard()
     fields = {**STUCK, "policy_lr": 1e-6, "max_epochs": 8}
     run = train("ppo", registered(Steady), observer=heard, **fields)
@@ -298,13 +302,13 @@ def test_auto_stays_greedy_where_that_is_better_and_compares_less_and_less(train
 
 
 @pytest.mark.parametrize("algo_id", ["dqn", "td3"])
-def test_auto_is_greedy_where_sampling_only_explores(algo_id: str, train: Call) -> None:
+def test_auto_is_greedy_where_sampling_only_explores(algo_id: str) -> None:
     heard, env_id = Heard(), {"dqn": registered(Alternating), "td3": "Pendulum-v1"}[algo_id]
     train(algo_id, env_id, observer=heard, **STUCK, max_epochs=1)
     assert all(result.greedy and not result.other for result, _ in heard.evals)
 
 
-def test_a_resume_chooses_the_same_actions(exact_resume: Call, events: Call) -> None:
+def test_a_resume_chooses_the_same_actions() -> None:
     fields = {**STUCK, "policy_lr": 0.01, "max_epochs": 6}
     whole, run = exact_resume("ppo", registered(Alternating), at=3, every=1, **fields)
     own, other = ([{**e, "at": 0} for e in events(r, "eval")] for r in (run, whole))
@@ -312,14 +316,14 @@ def test_a_resume_chooses_the_same_actions(exact_resume: Call, events: Call) -> 
     assert run.meta()["test"] == whole.meta()["test"]
 
 
-def test_without_validations_auto_compares_before_the_test(train: Call, events: Call) -> None:
+def test_without_validations_auto_compares_before_the_test() -> None:
     fields = {"reward_threshold": 100.0, "test_episodes": 8, "policy_lr": 1e-6}
     run = train("ppo", registered(Alternating), **fields)
     assert run.meta()["test"]["greedy"] is False
     assert [event["stage"] for event in events(run, "eval")] == ["comparison", "test", "test"]
 
 
-def test_an_agent_acts_as_its_run_is_judged(train: Call, tmp_path: Path) -> None:
+def test_an_agent_acts_as_its_run_is_judged(tmp_path: Path) -> None:
     run = train("ppo", registered(Alternating), policy_lr=1e-6, **STUCK)
     agent, obs = load_agent(run.id, tmp_path / "runs"), np.zeros(1, np.float32)
     assert {int(agent.act(obs)) for _ in range(50)} == {0, 1}
@@ -327,7 +331,7 @@ def test_an_agent_acts_as_its_run_is_judged(train: Call, tmp_path: Path) -> None
     assert find_run(run.id, tmp_path / "runs").is_greedy() is False
 
 
-def test_evaluations_may_repeat_actions_otherwise_than_training(train: Call, events: Call) -> None:
+def test_evaluations_may_repeat_actions_otherwise_than_training() -> None:
     fields = {"frame_skip": 2, "eval_frame_skip": 4, "eval_freq_epochs": 1, "eval_episodes": 2}
     run = train("ppo", registered(Alternating), max_epochs=1, **fields)
     assert {event["length_mean"] for event in events(run, "eval")} == {3.0}  # 12 frames
@@ -337,7 +341,7 @@ def test_evaluations_may_repeat_actions_otherwise_than_training(train: Call, eve
 # -- how many episodes ------------------------------------------------------------------------
 
 
-def test_a_short_trial_is_not_followed_by_a_long_test(train: Call, events: Call) -> None:
+def test_a_short_trial_is_not_followed_by_a_long_test() -> None:
     fields = {"eval_freq_epochs": 1, "n_envs": 2, "n_steps": 60, "max_epochs": 1}
     run = train("ppo", registered(Alternating), test_episodes="auto", **fields)
     of_stage = {event["stage"]: event["episodes"] for event in events(run, "eval")}
@@ -346,7 +350,7 @@ def test_a_short_trial_is_not_followed_by_a_long_test(train: Call, events: Call)
 
 
 @pytest.mark.parametrize("threshold", [1.5, 100.0], ids=["reached", "missed"])
-def test_a_claimed_verdict_has_the_whole_test(threshold: float, train: Call) -> None:
+def test_a_claimed_verdict_has_the_whole_test(threshold: float) -> None:
     fields = {"n_envs": 2, "n_steps": 60, "max_epochs": 1, "test_episodes": 40, "policy_lr": 1e-6}
     goal = {"reward_threshold": threshold, "early_stop_on_eval_threshold": None}
     run = train("ppo", registered(Alternating), eval_freq_epochs=1, **fields, **goal)
@@ -371,7 +375,7 @@ class Waiting(Alternating):
         return self.n_paid >= 4
 
 
-def test_actions_that_are_only_shown_play_no_longer_than_those_that_judge(train: Call) -> None:
+def test_actions_that_are_only_shown_play_no_longer_than_those_that_judge() -> None:
     heard = Heard()
     fields = {**STUCK, "max_episode_steps": 400, "n_steps": 200, "max_epochs": 1}
     train("ppo", registered(Waiting), observer=heard, policy_lr=1e-6, **fields)
@@ -380,13 +384,13 @@ def test_actions_that_are_only_shown_play_no_longer_than_those_that_judge(train:
     assert shown.length_mean == 400
 
 
-def test_episodes_that_were_asked_for_are_played_where_there_is_no_threshold(train: Call) -> None:
+def test_episodes_that_were_asked_for_are_played_where_there_is_no_threshold() -> None:
     fields = {"n_envs": 1, "n_steps": 12, "max_epochs": 1, "eval_freq_epochs": 1}
     run = train("ppo", registered(Alternating), test_episodes=25, **fields)
     assert run.meta()["test"]["episodes"] == 25
 
 
-def test_ties_go_to_the_later_checkpoint(train: Call) -> None:
+def test_ties_go_to_the_later_checkpoint() -> None:
     """Counting: all evaluations score the same, so the last one is the best."""
     heard = Heard()
     run = train("ppo", "Probe/Counting-v0", observer=heard, eval_freq_epochs=1, eval_episodes=2)
@@ -395,7 +399,7 @@ def test_ties_go_to_the_later_checkpoint(train: Call) -> None:
     assert run.meta()["best"]["epoch"] == run.meta()["last_eval"]["epoch"] == 4
 
 
-def epochs_evaluated(run: Run, events: Call) -> list[int]:
+def epochs_evaluated(run: Run) -> list[int]:
     return [event["epoch"] for event in events(run, "eval") if event["stage"] == "val"]
 
 
@@ -425,7 +429,7 @@ def test_cadence_in_env_steps_is_the_first_epoch_at_or_after_each_multiple() -> 
     assert due(EvalCadence(None, n_steps=100, warmup_epochs=5), 12, steps_per_epoch=30) == [7, 10]
 
 
-def test_the_warm_up_may_be_a_fraction_of_the_planned_epochs(make_config: Call) -> None:
+def test_the_warm_up_may_be_a_fraction_of_the_planned_epochs() -> None:
     fields = {"max_epochs": 100, "eval_freq_epochs": 20}
     config = make_config("ppo", "CartPole-v1", **fields, eval_warmup_epochs=0.5)
     assert due(eval_cadence(config, planned_epochs=100), 100) == [60, 80, 100]
@@ -443,28 +447,24 @@ def test_the_warm_up_may_be_a_fraction_of_the_planned_epochs(make_config: Call) 
     ],
     ids=str,
 )
-def test_cadence_of_a_run(
-    fields: dict[str, Any], expected: list[int], train: Call, events: Call
-) -> None:
+def test_cadence_of_a_run(fields: dict[str, Any], expected: list[int]) -> None:
     run = train("ppo", "Probe/Counting-v0", max_epochs=7, eval_episodes=1, **fields)
-    assert epochs_evaluated(run, events) == expected
+    assert epochs_evaluated(run) == expected
     assert run.meta()["test"] is not None
 
 
 @pytest.mark.parametrize("stop_at", [2, 3, 4])
-def test_a_cadence_in_env_steps_survives_a_resume(
-    stop_at: int, train: Call, resume: Call, events: Call
-) -> None:
+def test_a_cadence_in_env_steps_survives_a_resume(stop_at: int) -> None:
     """Epochs have about 41 env steps: whether one is due depends on the steps before it."""
     fields = {"eval_freq_steps": 100, "eval_episodes": 1}
     run = train("ppo", "Probe/Counting-v0", max_epochs=stop_at, **fields)
     resume(run.id, max_epochs=7)
-    evaluated = [epoch for epoch in epochs_evaluated(run, events) if epoch != stop_at]
+    evaluated = [epoch for epoch in epochs_evaluated(run) if epoch != stop_at]
     assert evaluated == [epoch for epoch in (3, 5, 7) if epoch != stop_at]
 
 
 @pytest.mark.parametrize("never", [None, 0])
-def test_evaluation_off_is_off(never: int | None, train: Call, events: Call) -> None:
+def test_evaluation_off_is_off(never: int | None) -> None:
     heard = Heard()
     run = train("ppo", "Probe/Counting-v0", observer=heard, eval_freq_epochs=never)
     assert events(run, "eval") == []
@@ -496,7 +496,7 @@ FIELDS: dict[str, Any] = {
 
 def run_it(root: Path, observers: tuple[Observer, ...] = (), **fields: Any) -> Run:
     config = load_config("CartPole-v1:ppo", overrides=FIELDS | {"eval_async": True} | fields)
-    return train(config, runs_root=root, observers=observers)
+    return loop.train(config, runs_root=root, observers=observers)
 
 
 def scores(run: Run) -> list[tuple[int, float | None]]:
@@ -529,7 +529,7 @@ def test_same_as_in_the_training_process(tmp_path: Path, whole: Run) -> None:
 def test_resume_is_exact(tmp_path: Path, whole: Run, stop_at: int) -> None:
     """Also with an evaluation pending: it is made again, and logged once."""
     run = run_it(tmp_path, (Asks("stop", stop_at, "test"),))
-    resume(run.id, runs_root=tmp_path)
+    loop.resume(run.id, runs_root=tmp_path)
     assert scores(run) == scores(whole)
     assert run.meta()["best"] == whole.meta()["best"]
     val = [e["env_steps"] for e in get_events(run, "eval") if e["stage"] == "val"]

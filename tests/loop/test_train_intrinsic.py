@@ -1,6 +1,5 @@
 """Intrinsic reward in training: exact resume, scores, and that it is learnt from."""
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +10,8 @@ from gymnasium_solver.algos.extensions.intrinsic import IntrinsicReward
 from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.agents import build_agent
+from tests.loop.conftest import exact_resume, learning_rows, make_config, train
 
-Call = Callable[..., Any]
 KINDS: dict[str, Any] = {
     "rnd": {"kind": "rnd", "hidden_dims": [8], "embed_dim": 4, "batch_size": 20, "coef": 0.5},
     "count": {"kind": "count", "coef": {"start": 1.0, "end": 0.1}, "first_visit": True},
@@ -33,15 +32,13 @@ CASES = [
 
 
 @pytest.mark.parametrize(("algo_id", "env_id", "kind"), CASES)
-def test_a_run_with_intrinsic_reward_resumes_exactly(
-    algo_id: str, env_id: str, kind: str, exact_resume: Call, learning_rows: Call
-) -> None:
+def test_a_run_with_intrinsic_reward_resumes_exactly(algo_id: str, env_id: str, kind: str) -> None:
     fields = {"max_epochs": 7, "max_episode_steps": 30, "env_boundary_steps": 130}
     whole, _ = exact_resume(algo_id, env_id, at=6, every=4, intrinsic=KINDS[kind], **fields)
     assert all(row["train/roll/intrinsic/mean"] > 0 for row in learning_rows(whole))
 
 
-def test_scores_stay_those_of_the_environment(train: Call, learning_rows: Call) -> None:
+def test_scores_stay_those_of_the_environment() -> None:
     fields = {"max_epochs": 1, "n_steps": 64, "max_episode_steps": 30}
     plain = train("ppo", "CartPole-v1", **fields)
     other = train("ppo", "CartPole-v1", intrinsic={"kind": "count", "coef": 100.0}, **fields)
@@ -50,7 +47,7 @@ def test_scores_stay_those_of_the_environment(train: Call, learning_rows: Call) 
     assert a["train/opt/loss/value"] != b["train/opt/loss/value"]
 
 
-def test_the_networks_start_with_the_same_weights(make_config: Call) -> None:
+def test_the_networks_start_with_the_same_weights() -> None:
     from gymnasium import make
 
     env = make("CartPole-v1")
@@ -63,7 +60,7 @@ def test_the_networks_start_with_the_same_weights(make_config: Call) -> None:
         assert (value == nets[1][name]).all(), name
 
 
-def test_the_predictor_learns_what_it_sees(make_config: Call) -> None:
+def test_the_predictor_learns_what_it_sees() -> None:
     """The error of states that were learnt from falls below that of others."""
     from gymnasium import make
 
@@ -87,7 +84,7 @@ def test_the_predictor_learns_what_it_sees(make_config: Call) -> None:
     assert rnd.novelty(far).mean() > 3 * rnd.novelty(seen).mean()
 
 
-def test_a_sparse_corridor_is_crossed_with_it_and_not_without(train: Call) -> None:
+def test_a_sparse_corridor_is_crossed_with_it_and_not_without() -> None:
     """The reward lies at the end of 30 cells; a random walk does not get there in time."""
     fields = {
         "n_envs": 4,
@@ -111,7 +108,7 @@ def test_a_sparse_corridor_is_crossed_with_it_and_not_without(train: Call) -> No
     assert plain.meta()["best"]["score"] < 0.5
 
 
-def rewards_of(make_config: Call, states: list[int], is_first: list[int], **settings: Any) -> Any:
+def rewards_of(states: list[int], is_first: list[int], **settings: Any) -> Any:
     """Intrinsic rewards [T] of one environment that walks through the states of a Discrete(9)."""
     from gymnasium import spaces
 
@@ -135,22 +132,22 @@ def rewards_of(make_config: Call, states: list[int], is_first: list[int], **sett
     return bonus[:, 0]
 
 
-def test_episodic_counts_fade_within_an_episode_only(make_config: Call) -> None:
+def test_episodic_counts_fade_within_an_episode_only() -> None:
     walk, starts = [0, 1, 2, 1, 0, 0, 1, 2], [1, 0, 0, 0, 0, 1, 0, 0]
-    found = rewards_of(make_config, walk, starts, kind="episodic_count")
+    found = rewards_of(walk, starts, kind="episodic_count")
     half = 1 / np.sqrt(2)
     assert found == pytest.approx([1, 1, half, half, 0, 1, 1])
-    first = rewards_of(make_config, walk, starts, kind="episodic_count", first_visit=True)
+    first = rewards_of(walk, starts, kind="episodic_count", first_visit=True)
     assert first.tolist() == [1, 1, 0, 0, 0, 1, 1]
 
 
-def test_a_difference_rewards_only_the_way_to_what_is_newer(make_config: Call) -> None:
+def test_a_difference_rewards_only_the_way_to_what_is_newer() -> None:
     """0 1 0 1 2 by counts: 1 / sqrt(n) after a step, less half of that before it."""
-    found = rewards_of(make_config, [0, 1, 0, 1, 2], [1, 0, 0, 0, 0], kind="count", difference=0.5)
+    found = rewards_of([0, 1, 0, 1, 2], [1, 0, 0, 0, 0], kind="count", difference=0.5)
     half = 1 / np.sqrt(2)
     # The start is no step, so state 0 is visited once, at the second step.
     assert found == pytest.approx([0.5, 0.5, half - 0.5, 1 - half / 2])
-    full = rewards_of(make_config, [0, 1, 0, 1, 2], [1, 0, 0, 0, 0], kind="count", difference=1.0)
+    full = rewards_of([0, 1, 0, 1, 2], [1, 0, 0, 0, 0], kind="count", difference=1.0)
     assert full == pytest.approx([0, 0, 0, 1 - half])
 
 
@@ -166,6 +163,6 @@ def test_a_difference_rewards_only_the_way_to_what_is_newer(make_config: Call) -
         (3, "expected a block"),
     ],
 )
-def test_wrong_settings_are_refused(make_config: Call, given: Any, why: str) -> None:
+def test_wrong_settings_are_refused(given: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         make_config("ppo", "CartPole-v1", intrinsic=given)

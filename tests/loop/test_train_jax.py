@@ -11,6 +11,7 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import Collector, collector_for
 from gymnasium_solver.training.device_collect import DeviceCollector
+from tests.loop.conftest import make_config, resume, train
 
 jax = pytest.importorskip("jax", reason="the extra jax is not installed")
 CPU = torch.device("cpu")
@@ -94,7 +95,7 @@ def test_states_are_saved_whole_and_a_step_is_compiled_once():
         copies(2).load_state(saved)
 
 
-def test_rollouts_stay_where_both_are(make_config):
+def test_rollouts_stay_where_both_are():
     for algo_id, kind in (("ppo", DeviceCollector), ("a2c", Collector)):
         config = make_config(algo_id, ENV)
         env = make_vector_env(ENV, config.n_envs, max_episode_steps=3)
@@ -104,7 +105,7 @@ def test_rollouts_stay_where_both_are(make_config):
         collector.close()
 
 
-def test_a_training_is_the_same_when_resumed(train, resume):
+def test_a_training_is_the_same_when_resumed():
     fields = {"n_envs": 4, "n_steps": 6, "max_episode_steps": 3, "seed": 3}
     whole = train("ppo", ENV, max_epochs=4, **fields)
     part = train("ppo", ENV, max_epochs=2, **fields)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,8 @@ from gymnasium_solver.runs.jsonl import Appender, read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config, load_config
-from tests.loop.conftest import AtEpoch
+from tests.loop.conftest import AtEpoch, learning_rows, resume, train, weight_hash
 
-Call = Callable[..., Any]
 PLUGIN = '''
 import os, time
 from gymnasium_solver.envs.vector import VectorWrapper
@@ -103,7 +102,7 @@ def until_it_waits(process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
-def assert_same(run: Run, whole: Run, learning_rows: Call, weight_hash: Call, where: str) -> None:
+def assert_same(run: Run, whole: Run, where: str) -> None:
     assert weight_hash(run) == weight_hash(whole), where
     rows = learning_rows(run)
     assert rows == learning_rows(whole), where
@@ -111,7 +110,7 @@ def assert_same(run: Run, whole: Run, learning_rows: Call, weight_hash: Call, wh
     assert run.meta()["test"] == whole.meta()["test"]
 
 
-def test_kill_9_then_resume(whole: Run, learning_rows: Call, weight_hash: Call) -> None:
+def test_kill_9_then_resume(whole: Run) -> None:
     n_epochs = len(learning_rows(whole))
     # After the first checkpoint, before the end, in the middle of a rollout.
     wait_at = random.randrange(2 * N_STEPS + 1, (n_epochs - 1) * N_STEPS)
@@ -130,16 +129,14 @@ def test_kill_9_then_resume(whole: Run, learning_rows: Call, weight_hash: Call) 
     )
     assert resumed.returncode == 0, resumed.stderr
     run = Run(Path("runs") / os.readlink("runs/@last"))
-    assert_same(run, whole, learning_rows, weight_hash, f"killed at step {wait_at}")
+    assert_same(run, whole, f"killed at step {wait_at}")
     assert run.meta()["status"] == "finished"
     kinds = {event["kind"] for event in read_jsonl(run.events_path)}
     assert {"checkpoint", "eval"} <= kinds
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_a_polite_signal_saves_and_tells_how_to_go_on(
-    number: int, whole: Run, learning_rows: Call, weight_hash: Call
-) -> None:
+def test_a_polite_signal_saves_and_tells_how_to_go_on(number: int, whole: Run) -> None:
     # In epoch 5: a periodic checkpoint would come in epoch 6 only.
     process = start(4 * N_STEPS + 5)
     try:
@@ -159,7 +156,7 @@ def test_a_polite_signal_saves_and_tells_how_to_go_on(
     assert os.readlink(run.checkpoints_dir / "last") == str(meta["env_steps"])
 
     loop.resume(run.id, runs_root=Path("runs"))
-    assert_same(run, whole, learning_rows, weight_hash, "interrupted in epoch 5")
+    assert_same(run, whole, "interrupted in epoch 5")
 
 
 # -- a full disk, a folder deleted while training, and a second process that resumes the same run -
@@ -179,13 +176,7 @@ def only_run(root: Path) -> Run:
 
 @pytest.mark.parametrize("what", ["lines", "checkpoints", "everything"])
 def test_a_full_disk_stops_with_one_line_and_the_run_goes_on_later(
-    what: str,
-    train: Call,
-    resume: Call,
-    weight_hash: Call,
-    learning_rows: Call,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = train("ppo", "Bandit-v0", **FIELDS)
     expected = weight_hash(whole), learning_rows(whole)
@@ -216,7 +207,7 @@ def test_a_full_disk_stops_with_one_line_and_the_run_goes_on_later(
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGXFSZ"), reason="needs limits on the size of files")
-def test_a_write_that_the_kernel_cuts_off(train: Call, resume: Call, tmp_path: Path) -> None:
+def test_a_write_that_the_kernel_cuts_off(tmp_path: Path) -> None:
     """A real failure in the middle of a line: the rest of the line is removed."""
     import resource
 
@@ -239,7 +230,7 @@ def test_a_write_that_the_kernel_cuts_off(train: Call, resume: Call, tmp_path: P
 
 
 def test_a_full_disk_at_the_start_leaves_no_run_behind(
-    train: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gymnasium_solver.runs.files.write_synced", full)
     with pytest.raises(WriteError, match="a new run cannot be written"):
@@ -247,7 +238,7 @@ def test_a_full_disk_at_the_start_leaves_no_run_behind(
     assert list((tmp_path / "runs").iterdir()) == []
 
 
-def test_a_folder_that_is_deleted_stays_deleted(train: Call, tmp_path: Path) -> None:
+def test_a_folder_that_is_deleted_stays_deleted(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="the folder is gone"):
         train("ppo", "Bandit-v0", AtEpoch(2, lambda run: shutil.rmtree(run.path)), **FIELDS)
     assert not list((tmp_path / "runs").glob("Bandit*"))
@@ -287,9 +278,7 @@ with Run(Path(sys.argv[1])).lock():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs flock")
-def test_a_second_resume_is_refused_with_the_process_of_the_first(
-    train: Call, resume: Call
-) -> None:
+def test_a_second_resume_is_refused_with_the_process_of_the_first() -> None:
     run = train("ppo", "Bandit-v0", max_epochs=2)
     before = {p: p.read_bytes() for p in run.path.rglob("*") if p.is_file() and p.name != ".lock"}
     argv = [sys.executable, "-c", HOLD, str(run.path)]

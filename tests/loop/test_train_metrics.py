@@ -3,7 +3,6 @@ changes what is learnt."""
 
 import json
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +10,16 @@ import pytest
 import torch
 
 from gymnasium_solver.algos.extensions.monitor import effective_rank
-from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast import recorded
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.observer import Observer, TrainInfo
 from gymnasium_solver.training.profile import rows, share_seconds, table, write_trace
-from tests.loop.conftest import Notes
+from tests.loop.conftest import Notes, learning_rows, make_config, train, weight_hash
 
-Call = Callable[..., Any]
 CONTINUOUS = ("sac", "td3", "ddpg", "crossq", "tdmpc2")
 
 
@@ -31,7 +27,7 @@ def env_of(algo_id: str) -> str:
     return "Pendulum-v1" if algo_id in CONTINUOUS else "CartPole-v1"
 
 
-def test_counters_count(train: Call) -> None:
+def test_counters_count() -> None:
     run = train("ppo", "CartPole-v1", n_envs=2, n_steps=8, max_epochs=3)
     rows = read_jsonl(run.metrics_path)
     for number, row in enumerate(rows, start=1):
@@ -44,7 +40,7 @@ def test_counters_count(train: Call) -> None:
     assert sum(row["train/roll/episodes"] for row in rows) == rows[-1]["train/cnt/total_episodes"]
 
 
-def test_episodes_are_told_by_how_they_ended(train: Call) -> None:
+def test_episodes_are_told_by_how_they_ended() -> None:
     cut = train("ppo", "CartPole-v1", max_episode_steps=5, n_steps=20, max_epochs=1)
     [row] = read_jsonl(cut.metrics_path)
     assert row["train/roll/ep_truncated"] == 1.0
@@ -56,7 +52,7 @@ def test_episodes_are_told_by_how_they_ended(train: Call) -> None:
     assert row["train/roll/ep_truncated"] == 0.0
 
 
-def test_the_plateau_is_counted_from_the_best_mean(train: Call) -> None:
+def test_the_plateau_is_counted_from_the_best_mean() -> None:
     same = {"max_episode_steps": 5, "n_envs": 20, "n_steps": 40}  # every return is 5
     rows = read_jsonl(train("reinforce", "CartPole-v1", max_epochs=4, **same).metrics_path)
     assert [row["train/roll/ep_rew/best"] for row in rows] == [5.0] * 4
@@ -70,7 +66,7 @@ def test_the_plateau_is_counted_from_the_best_mean(train: Call) -> None:
 @pytest.mark.parametrize(
     "algo_id", ["ppo", "reinforce", "pqn", "sarsa", "dqn", "sac", "td3", "tdmpc2", "dreamerv3"]
 )
-def test_details_come_at_their_cadence_and_are_declared(algo_id: str, train: Call) -> None:
+def test_details_come_at_their_cadence_and_are_declared(algo_id: str) -> None:
     run = train(algo_id, env_of(algo_id), max_epochs=4, log_details_freq_epochs=3)
     rows = read_jsonl(run.metrics_path)
     detailed = [row["epoch"] for row in rows if "train/roll/obs/mean" in row]
@@ -91,7 +87,7 @@ def test_details_come_at_their_cadence_and_are_declared(algo_id: str, train: Cal
 
 
 @pytest.mark.parametrize("algo_id", ["dqn", "sac", "td3", "ddpg", "crossq"])
-def test_a_replay_reports_how_values_and_td_errors_are_spread(algo_id: str, train: Call) -> None:
+def test_a_replay_reports_how_values_and_td_errors_are_spread(algo_id: str) -> None:
     run = train(algo_id, env_of(algo_id), max_epochs=2, log_details_freq_epochs=1)
     last = read_jsonl(run.metrics_path)[-1]
     shares = [last[f"train/opt/td_error/hist/{i:02}"] for i in range(12)]
@@ -103,14 +99,14 @@ def test_a_replay_reports_how_values_and_td_errors_are_spread(algo_id: str, trai
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "dqn", "sac"])
-def test_logging_changes_nothing(algo_id: str, train: Call, weight_hash: Call) -> None:
+def test_logging_changes_nothing(algo_id: str) -> None:
     often = train(algo_id, env_of(algo_id), log_details_freq_epochs=1)
     never = train(algo_id, env_of(algo_id), log_details_freq_epochs=None)
     assert weight_hash(often) == weight_hash(never)
     assert not any("train/roll/obs/mean" in row for row in read_jsonl(never.metrics_path))
 
 
-def test_values_that_were_clipped_are_counted(train: Call) -> None:
+def test_values_that_were_clipped_are_counted() -> None:
     run = train("ppo", "CartPole-v1", clip_range_vf=1e-9, max_epochs=1)
     [row] = read_jsonl(run.metrics_path)
     assert row["train/opt/ppo/clip_fraction_vf"] > 0.9
@@ -118,7 +114,7 @@ def test_values_that_were_clipped_are_counted(train: Call) -> None:
     assert row["train/opt/loss/entropy"] == -row["train/opt/policy/entropy"]
 
 
-def test_prioritised_replay_reports_how_even_it_is(train: Call) -> None:
+def test_prioritised_replay_reports_how_even_it_is() -> None:
     run = train("dqn", "CartPole-v1", prioritized=True, log_details_freq_epochs=1)
     last = read_jsonl(run.metrics_path)[-1]
     assert 0 < last["train/opt/replay/priority_evenness"] <= 1
@@ -142,12 +138,12 @@ class Listener(Observer):
 
 @pytest.mark.parametrize("is_recordable", [True, False])
 def test_a_fall_back_to_torch_is_reported(
-    make_config: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, is_recordable: bool
+    monkeypatch: pytest.MonkeyPatch, is_recordable: bool
 ) -> None:
     if not is_recordable:
         monkeypatch.setattr(recorded, "record_gradient", lambda *args, **options: None)
     listener = Listener()
-    train(make_config("ppo", "Bandit-v0"), runs_root=Path("runs"), observers=[listener])
+    loop.train(make_config("ppo", "Bandit-v0"), runs_root=Path("runs"), observers=[listener])
     assert listener.announced == "recorded NumPy programs"
     corrections = [text for text in listener.messages if text.startswith("updates run in")]
     assert corrections == ([] if is_recordable else ["updates run in plain torch"])
@@ -157,9 +153,7 @@ def test_a_fall_back_to_torch_is_reported(
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "dqn", "sac"])
-def test_a_monitored_run_trains_the_same(
-    algo_id: str, train: Call, weight_hash: Call, learning_rows: Call
-) -> None:
+def test_a_monitored_run_trains_the_same(algo_id: str) -> None:
     names = ["weights", "updates", "rank"]
     plain = train(algo_id, "CartPole-v1", n_steps=32)
     seen = train(algo_id, "CartPole-v1", n_steps=32, monitor=names)
@@ -182,7 +176,7 @@ def test_effective_rank() -> None:
     assert effective_rank(torch.diag(torch.tensor([2.0, 1.0]))) == pytest.approx(expected)
 
 
-def test_an_unknown_name_is_refused(make_config: Call) -> None:
+def test_an_unknown_name_is_refused() -> None:
     with pytest.raises(ConfigError, match="monitor"):
         make_config("ppo", "CartPole-v1", monitor=["wieghts"])
 
@@ -246,9 +240,7 @@ class Told(Observer):
 
 
 @pytest.mark.parametrize("algo_id", ALGOS)
-def test_a_run_learns_the_same_with_a_profile_and_tells_all_its_parts(
-    algo_id: str, make_config: Callable[..., Config], weight_hash: Callable[..., str]
-) -> None:
+def test_a_run_learns_the_same_with_a_profile_and_tells_all_its_parts(algo_id: str) -> None:
     config = make_config(algo_id, ALGOS[algo_id], max_epochs=4, eval_freq_epochs=2)
     told = Told()
     plain = loop.train(config, runs_root=Path("plain"), observers=[told])
@@ -269,9 +261,7 @@ def test_a_run_learns_the_same_with_a_profile_and_tells_all_its_parts(
 
 
 @pytest.mark.parametrize("algo_id", ALGOS)
-def test_an_update_is_split_into_its_parts(
-    algo_id: str, make_config: Callable[..., Config]
-) -> None:
+def test_an_update_is_split_into_its_parts(algo_id: str) -> None:
     timer = Timer(detailed=True)
     loop.train(make_config(algo_id, ALGOS[algo_id]), runs_root=Path("runs"), timer=timer)
     parts = {"gradient", "optimiser"}
@@ -283,9 +273,7 @@ def test_an_update_is_split_into_its_parts(
 @pytest.mark.parametrize(
     ("epochs", "wanted"), [([0, 2], True), ([2, 1], True), ([3, 5], True), ([9, 1], False)]
 )
-def test_operators_of_some_epochs_are_traced(
-    make_config: Callable[..., Config], weight_hash: Callable[..., str], epochs: Any, wanted: bool
-) -> None:
+def test_operators_of_some_epochs_are_traced(epochs: Any, wanted: bool) -> None:
     plain: Any = make_config("ppo", "CartPole-v1", max_epochs=4, compile=False, perf="fast")
     heard = Notes()
     traced = plain.replace(profile="kineto", profile_epochs=epochs)
@@ -303,7 +291,7 @@ def test_operators_of_some_epochs_are_traced(
     assert names.count("aten::_fused_adam_") == n_recorded * per_epoch
 
 
-def test_a_run_that_breaks_off_is_profiled_too(make_config: Callable[..., Config]) -> None:
+def test_a_run_that_breaks_off_is_profiled_too() -> None:
     class Broken(Told):
         def on_epoch(self, row: dict[str, Any]) -> None:
             raise KeyboardInterrupt

@@ -25,9 +25,7 @@ from gymnasium_solver.training.observer import (
 )
 from gymnasium_solver.training.trainer import configured_observers
 from gymnasium_solver.training.videos import VideoRecorder
-from tests.loop.conftest import Asks
-
-Call = Callable[..., Any]
+from tests.loop.conftest import Asks, events, learning_rows, make_config, resume, train, weight_hash
 
 
 class Ear(Observer):
@@ -54,15 +52,13 @@ def go(config: Config, *observers: Observer) -> Run:
     return loop.train(config, runs_root=Path("runs"), observers=observers)
 
 
-def test_observers_are_called_in_order(make_config: Call) -> None:
+def test_observers_are_called_in_order() -> None:
     heard: list[str] = []
     go(make_config("ppo", "Bandit-v0", max_epochs=2), Ear("a", heard), Ear("b", heard))
     assert heard == ["a1", "b1", "a2", "b2"]
 
 
-def test_a_failing_observer_is_reported_once_and_never_stops_training(
-    make_config: Call, weight_hash: Call, events: Call
-) -> None:
+def test_a_failing_observer_is_reported_once_and_never_stops_training() -> None:
     config = make_config("ppo", "Bandit-v0", max_epochs=5)
     plain = go(config)
     heard: list[str] = []
@@ -82,9 +78,7 @@ def test_a_failing_observer_is_reported_once_and_never_stops_training(
     ]
 
 
-def test_a_requested_stop_can_be_resumed_exactly(
-    make_config: Call, resume: Call, weight_hash: Call, learning_rows: Call
-) -> None:
+def test_a_requested_stop_can_be_resumed_exactly() -> None:
     config = make_config("ppo", "CartPole-v1", max_epochs=5, policy_lr="lin_0.01")
     whole = go(config)
     run = go(config, Asks("stop", 2, "it has seen enough"))
@@ -98,14 +92,12 @@ def test_a_requested_stop_can_be_resumed_exactly(
     assert (run.meta()["stop_reason"], run.meta()["stop_detail"]) == ("max_epochs", None)
 
 
-def test_a_stop_asked_for_in_the_last_epoch_lets_the_run_finish(make_config: Call) -> None:
+def test_a_stop_asked_for_in_the_last_epoch_lets_the_run_finish() -> None:
     run = go(make_config("ppo", "Bandit-v0", max_epochs=2), Asks("stop", 2, "it has seen enough"))
     assert (run.meta()["status"], run.meta()["stop_reason"]) == ("finished", "max_epochs")
 
 
-def test_a_checkpoint_and_an_evaluation_can_be_asked_for(
-    make_config: Call, events: Call, weight_hash: Call
-) -> None:
+def test_a_checkpoint_and_an_evaluation_can_be_asked_for() -> None:
     config = make_config("ppo", "CartPole-v1", max_epochs=5)
     plain = go(config)
     run = go(config, Asks("checkpoint", 2), Asks("evaluate", 3))
@@ -141,7 +133,7 @@ class Shows(Observer):
         self.said.append(text)
 
 
-def test_an_observer_adds_metrics_and_changes_none(make_config: Call) -> None:
+def test_an_observer_adds_metrics_and_changes_none() -> None:
     shows = Shows()
     run = go(make_config("ppo", "Bandit-v0", max_epochs=2), shows, Counts())
     rows = [json.loads(line) for line in run.metrics_path.read_text().splitlines()]
@@ -171,9 +163,7 @@ class Coins(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_metrics_in_the_info_of_an_environment(
-    mode: str, make_config: Call, resume: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_in_the_info_of_an_environment(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"max_episode_steps": 5, "vectorization_mode": mode, "max_epochs": 3}
     wrappers = [{"id": "tests.loop.test_train_observers:Coins"}]
     config = make_config("ppo", "CartPole-v1", env_wrappers=wrappers, **fields)
@@ -185,9 +175,7 @@ def test_metrics_in_the_info_of_an_environment(
     assert set(state["collector"]["reward_parts"]) == {"own/coins"}
 
 
-def test_a_config_names_observers_of_plugins(
-    make_config: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_config_names_observers_of_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "items", dict(registry.items))
     heard: list[str] = []
 
@@ -257,7 +245,7 @@ Watched = Callable[..., Run]
 
 
 @pytest.fixture
-def watched(train: Any, monkeypatch: pytest.MonkeyPatch) -> Watched:
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     """watched(fake, observer=None, **fields): a run of six evaluations with these processes."""
 
     def run(fake: Fake, observer: Observer | None = None, **fields: Any) -> Run:
@@ -279,7 +267,7 @@ def bests(run: Run) -> list[int]:
     return [e["env_steps"] for e in lines if e["kind"] == "checkpoint" and e["reason"] == "best"]
 
 
-def test_every_evaluation_or_some_of_them(watched: Watched, events: Any) -> None:
+def test_every_evaluation_or_some_of_them(watched: Watched) -> None:
     fake = Fake()
     run = watched(fake, video="every_eval")
     assert fake.started == evals(run)
@@ -307,7 +295,7 @@ def test_a_video_on_request(watched: Watched) -> None:
 
 
 def test_one_at_a_time_and_the_newest_next(
-    watched: Watched, events: Any, monkeypatch: pytest.MonkeyPatch
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SlowFirst(Fake):
         polls = 0
@@ -329,7 +317,7 @@ def test_one_at_a_time_and_the_newest_next(
 
 
 def test_what_is_impossible_is_told_once(
-    watched: Watched, events: Any, caplog: pytest.LogCaptureFixture
+    watched: Watched, caplog: pytest.LogCaptureFixture
 ) -> None:
     fake = Fake(2, "some noise\ngsolve video: CartPole-v1 cannot be drawn: no GL")
     with caplog.at_level(logging.INFO, "gymnasium_solver"):
@@ -343,7 +331,7 @@ def test_what_is_impossible_is_told_once(
     assert run.meta()["status"] == "finished"
 
 
-def test_a_crash_is_a_warning_and_the_next_one_is_tried(watched: Watched, events: Any) -> None:
+def test_a_crash_is_a_warning_and_the_next_one_is_tried(watched: Watched) -> None:
     fake = Fake(-9)
     run = watched(fake, video="every_eval")
     assert fake.started == evals(run)
@@ -353,9 +341,7 @@ def test_a_crash_is_a_warning_and_the_next_one_is_tried(watched: Watched, events
     assert run.meta()["status"] == "finished"
 
 
-def test_waiting_has_a_limit(
-    watched: Watched, events: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_has_a_limit(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(videos, "WAIT_S", 0.01)
     fake = Fake(None)
     run = watched(fake, video="best")
@@ -366,7 +352,7 @@ def test_waiting_has_a_limit(
     assert not list(run.videos_dir.glob(".*"))
 
 
-def test_ctrl_c_while_waiting_keeps_the_verdict(watched: Watched, events: Any) -> None:
+def test_ctrl_c_while_waiting_keeps_the_verdict(watched: Watched) -> None:
     class Interrupted(Fake):
         def wait(self, timeout: float | None = None) -> int:
             if not self.killed:
@@ -378,13 +364,11 @@ def test_ctrl_c_while_waiting_keeps_the_verdict(watched: Watched, events: Any) -
     assert run.meta()["test"] is not None
 
 
-def test_videos_change_nothing_that_is_learnt(
-    watched: Watched, weight_hash: Callable[[Run], str]
-) -> None:
+def test_videos_change_nothing_that_is_learnt(watched: Watched) -> None:
     assert weight_hash(watched(Fake(), video="every_eval")) == weight_hash(watched(Fake()))
 
 
-def test_a_recorder_that_cannot_start_does_not_stop_training(watched: Watched, events: Any) -> None:
+def test_a_recorder_that_cannot_start_does_not_stop_training(watched: Watched) -> None:
     class Broken(Fake):
         def __call__(self, argv: list[str], folder: Path) -> Fake:
             raise OSError("no more processes")
@@ -426,15 +410,13 @@ def test_a_late_evaluation_has_its_checkpoint_already(watched: Watched, tmp_path
 
 
 @pytest.mark.parametrize("value", ["sometimes", 0, True])
-def test_other_values_are_refused(make_config: Any, value: Any) -> None:
+def test_other_values_are_refused(value: Any) -> None:
     with pytest.raises(ConfigError, match="video"):
         make_config("ppo", ENV, video=value)
     assert isinstance(configured_observers(make_config("ppo", ENV))[-1], VideoRecorder)
 
 
-def test_a_real_video_of_a_real_run(
-    train: Any, events: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_real_video_of_a_real_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(videos, "LOWEST_PRIORITY", 0)  # the suite keeps every core busy
     run = train(
         "ppo",

@@ -1,7 +1,6 @@
 """Algorithms with a replay buffer: exact resume, hindsight."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,8 @@ from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.query import get_meta
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
-from tests.loop.conftest import Notes
+from tests.loop.conftest import Notes, exact_resume, resume, train, weight_hash
 
-Call = Callable[..., Any]
 RAINBOW = {
     "double": True,
     "dueling": True,
@@ -63,7 +61,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_crashed_run_resumed_equals_the_uninterrupted_one(case: str, exact_resume: Call) -> None:
+def test_a_crashed_run_resumed_equals_the_uninterrupted_one(case: str) -> None:
     algo_id, env_id, fields = CASES[case]
     fields = {**fields, "policy_lr": "lin_0.01", "max_epochs": 7, "saves_alike": True}
     whole, resumed = exact_resume(algo_id, env_id, **fields)
@@ -75,7 +73,7 @@ def test_a_crashed_run_resumed_equals_the_uninterrupted_one(case: str, exact_res
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_seed_decides_the_weights(case: str, train: Call, weight_hash: Call) -> None:
+def test_the_seed_decides_the_weights(case: str) -> None:
     algo_id, env_id, fields = CASES[case]
     first, again, other = (
         weight_hash(train(algo_id, env_id, **{**fields, "seed": seed})) for seed in (1, 1, 2)
@@ -83,9 +81,7 @@ def test_the_seed_decides_the_weights(case: str, train: Call, weight_hash: Call)
     assert first == again != other
 
 
-def test_resume_goes_on_from_any_checkpoint_that_is_kept(
-    train: Call, resume: Call, weight_hash: Call
-) -> None:
+def test_resume_goes_on_from_any_checkpoint_that_is_kept() -> None:
     fields = {"checkpoint_freq_epochs": 1, "max_epochs": 6, "prioritized": True}
     whole = train("dqn", "CartPole-v1", **fields)
     expected = weight_hash(whole)
@@ -108,7 +104,7 @@ RATIOS = [
 
 @pytest.mark.parametrize(("algo_id", "engine", "train_freq", "ratio"), RATIOS)
 def test_updates_for_an_env_step_are_the_same_for_any_number_of_envs(
-    algo_id: str, engine: str, train_freq: int, ratio: float, train: Call
+    algo_id: str, engine: str, train_freq: int, ratio: float
 ) -> None:
     counts = []
     for n_envs in (1, 4, 8):
@@ -128,14 +124,14 @@ def test_updates_for_an_env_step_are_the_same_for_any_number_of_envs(
     assert all(abs(count - 400 * ratio) <= 1 for count in counts), counts
 
 
-def test_nothing_is_learnt_before_learning_starts(train: Call) -> None:
+def test_nothing_is_learnt_before_learning_starts() -> None:
     fields: dict[str, Any] = {"learning_starts": 40, "train_freq": 1, "updates_per_step": 1.0}
     run = train("dqn", "CartPole-v1", n_envs=1, n_steps=50, max_env_steps=50, **fields)
     state = load_checkpoint(run.checkpoints_dir / "last").state
     assert state["agent"]["n_updates"] == 11  # after env steps 40 to 50
 
 
-def test_a_checkpoint_writes_the_rows_that_are_new_and_prunes_the_old(train: Call) -> None:
+def test_a_checkpoint_writes_the_rows_that_are_new_and_prunes_the_old() -> None:
     run = train("dqn", "CartPole-v1", checkpoint_freq_epochs=1, max_epochs=9, keep_checkpoints=2)
     listed = {
         segment["file"]
@@ -146,9 +142,7 @@ def test_a_checkpoint_writes_the_rows_that_are_new_and_prunes_the_old(train: Cal
     assert listed == {path.name for path in (run.path / "replay").iterdir()}
 
 
-def test_without_a_saved_replay_a_resume_says_so_and_fills_it_first(
-    train: Call, resume: Call
-) -> None:
+def test_without_a_saved_replay_a_resume_says_so_and_fills_it_first() -> None:
     fields = {"save_replay": False, "checkpoint_freq_epochs": 1, "max_epochs": 4}
     run = train("dqn", "CartPole-v1", **fields)
     assert not (run.path / "replay").exists()
@@ -158,7 +152,7 @@ def test_without_a_saved_replay_a_resume_says_so_and_fills_it_first(
 
 
 def test_the_replay_is_announced_and_refused_if_it_cannot_fit(
-    train: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes = Notes()
     train("dqn", "CartPole-v1", observer=notes)
@@ -173,7 +167,7 @@ def test_the_replay_is_announced_and_refused_if_it_cannot_fit(
 # -- hindsight replay: determinism, refusals, success in the metrics -------------------------------
 
 
-def test_the_goals_are_drawn_from_the_seed(train: Call, weight_hash: Call) -> None:
+def test_the_goals_are_drawn_from_the_seed() -> None:
     algo_id, env_id, fields = "dqn", "Probe/BitFlip-v0", {**BITS, "her": {"strategy": "final"}}
     first, again, other = (
         weight_hash(train(algo_id, env_id, **{**fields, "seed": seed})) for seed in (1, 1, 2)
@@ -183,7 +177,7 @@ def test_the_goals_are_drawn_from_the_seed(train: Call, weight_hash: Call) -> No
     assert without != first
 
 
-def test_a_run_without_goals_or_with_other_rewards_is_refused(train: Call) -> None:
+def test_a_run_without_goals_or_with_other_rewards_is_refused() -> None:
     with pytest.raises(EnvError, match="CartPole-v1 is not a goal environment"):
         train("dqn", "CartPole-v1", her=True)
     with pytest.raises(EnvError, match="is not known as a function of goals"):
@@ -193,7 +187,7 @@ def test_a_run_without_goals_or_with_other_rewards_is_refused(train: Call) -> No
         train("dqn", "Probe/BitFlip-v0", her=True, env_wrappers=[scaled], **BITS)
 
 
-def test_success_is_logged_and_saved(train: Call, resume: Call) -> None:
+def test_success_is_logged_and_saved() -> None:
     fields = {**BITS, "her": True, "eval_freq_epochs": 2, "eval_episodes": 10}
     run = train("dqn", "Probe/BitFlip-v0", **fields)
     rows = read_jsonl(run.metrics_path)
@@ -203,8 +197,7 @@ def test_success_is_logged_and_saved(train: Call, resume: Call) -> None:
     assert all(0 <= value <= 1 for value in values)
     evals = [e for e in read_jsonl(run.events_path) if e["kind"] == "eval"]
     assert [e["success"] for e in evals if e["stage"] == "val"] == values
-    test = run.test
-    assert test is not None
+    test: Any = run.test
     assert 0 <= test.success <= 1
     assert f", success {test.success * 100:.3g} %" in run.report_path.read_text()
     saved = load_checkpoint(run.checkpoints_dir / "last").state["collector"]["successes"]

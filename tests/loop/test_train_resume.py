@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,24 @@ from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.seeds import derive, stage_seed
-from tests.loop.conftest import AtEpoch, Crash, CrashAt, Notes, SmallEnv, registered
+from tests.loop.conftest import (
+    AtEpoch,
+    Crash,
+    CrashAt,
+    Notes,
+    SmallEnv,
+    crash,
+    events,
+    exact_resume,
+    learning_rows,
+    make_config,
+    registered,
+    resume,
+    train,
+    weight_hash,
+)
 from tests.nets.test_layers import ALL as ALL_LAYERS
 
-Call = Callable[..., Any]
 SHORT: dict[str, Any] = {"max_episode_steps": 30}
 NORMALISED: dict[str, Any] = {"normalize_obs": "rolling", "normalize_reward": True}
 SLOPE = {"policy_lr": "lin_0.01"}
@@ -161,11 +174,9 @@ SEEDED = [
 ]
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("pair", SEEDED, ids="-".join)
-def test_the_seed_decides_the_weights(
-    pair: tuple[str, str], train: Call, weight_hash: Call
-) -> None:
+def test_the_seed_decides_the_weights(pair: tuple[str, str]) -> None:
     case, algo_id = pair
     env_id, fields = CASES[case]
     first, again, other = (
@@ -190,14 +201,14 @@ def test_the_threads_of_the_process_do_not_matter(tmp_path: Path) -> None:
     assert len(hashes) == 1
 
 
-def test_a_run_without_a_seed_records_the_one_it_drew(train: Call, weight_hash: Call) -> None:
+def test_a_run_without_a_seed_records_the_one_it_drew() -> None:
     run = train("ppo", "Bandit-v0", seed=None)
     drawn = run.meta()["seed"]
     assert isinstance(drawn, int)
     assert weight_hash(train("ppo", "Bandit-v0", seed=drawn)) == weight_hash(run)
 
 
-def test_adjacent_stages_have_their_own_seeds(make_config: Call) -> None:
+def test_adjacent_stages_have_their_own_seeds() -> None:
     config = make_config("ppo", "Bandit-v0", seed=5)
     seeds = [stage_seed(config, stage) for stage in ("train", "val", "test")]
     neighbours = [stage_seed(config.replace(seed=6), stage) for stage in ("train", "val", "test")]
@@ -208,11 +219,9 @@ def test_adjacent_stages_have_their_own_seeds(make_config: Call) -> None:
 # -- resume -------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(9)
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
-def test_a_crashed_run_resumed_equals_the_uninterrupted_one(
-    pair: tuple[str, str], exact_resume: Call, learning_rows: Call
-) -> None:
+def test_a_crashed_run_resumed_equals_the_uninterrupted_one(pair: tuple[str, str]) -> None:
     case, algo_id = pair
     env_id, special = CASES[case]
     # A boundary inside what is trained before the crash, and one after it.
@@ -223,7 +232,7 @@ def test_a_crashed_run_resumed_equals_the_uninterrupted_one(
     assert meta["resumed"][0]["from_env_steps"] == learning_rows(whole)[3]["env_steps"]
 
 
-def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(crash: Call) -> None:
+def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary() -> None:
     """What the exactness above must hold for: it is no accident of where the crash fell."""
     fields = {**SLOPE, "max_epochs": 7, "env_boundary_steps": 130}
     crash(6, "ppo", "CartPole-v1", checkpoint_freq_epochs=4, **fields)
@@ -234,7 +243,7 @@ def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary(c
 
 
 def test_a_checkpoint_from_before_acting_was_compiled_is_continued(
-    train: Call, resume: Call, weight_hash: Call, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its state does not say how actions were sampled: as they were then."""
     whole = train("ppo", "CartPole-v1", max_epochs=4)
@@ -244,9 +253,7 @@ def test_a_checkpoint_from_before_acting_was_compiled_is_continued(
     assert weight_hash(resume(half.id, max_epochs=4)) == weight_hash(whole)
 
 
-def test_a_long_journal_is_announced(
-    train: Call, resume: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_journal_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     run = train("ppo", "CartPole-v1", max_epochs=3)
     quick, slow = Notes(), Notes()
     resume(run.id, max_epochs=4, observer=quick)
@@ -257,9 +264,7 @@ def test_a_long_journal_is_announced(
 
 
 @pytest.mark.parametrize("algo_id", ALGOS)
-def test_half_the_epochs_and_then_the_rest(
-    algo_id: str, train: Call, resume: Call, weight_hash: Call
-) -> None:
+def test_half_the_epochs_and_then_the_rest(algo_id: str) -> None:
     env_id = "Pendulum-v1" if algo_id in CONTINUOUS_ONLY else "CartPole-v1"
     whole = train(algo_id, env_id, max_epochs=6, eval_freq_epochs=2, eval_episodes=2)
     half = train(algo_id, env_id, max_epochs=3, eval_freq_epochs=2, eval_episodes=2)
@@ -268,7 +273,7 @@ def test_half_the_epochs_and_then_the_rest(
     assert weight_hash(rest) == weight_hash(whole)
 
 
-def test_resumed_again_and_again(train: Call, crash: Call, resume: Call, weight_hash: Call) -> None:
+def test_resumed_again_and_again() -> None:
     fields = {**SLOPE, "max_epochs": 8, "normalize_obs": True, "checkpoint_freq_epochs": 2}
     whole = train("ppo", "CartPole-v1", **fields)
     crash(3, "ppo", "CartPole-v1", **fields)
@@ -280,9 +285,7 @@ def test_resumed_again_and_again(train: Call, crash: Call, resume: Call, weight_
     assert len(run.meta()["resumed"]) == 3
 
 
-def test_from_an_older_checkpoint(
-    train: Call, resume: Call, weight_hash: Call, learning_rows: Call
-) -> None:
+def test_from_an_older_checkpoint() -> None:
     run = train("ppo", "CartPole-v1", max_epochs=5, checkpoint_freq_epochs=1)
     expected, rows = weight_hash(run), learning_rows(run)
     resume(f"{run.id}/{rows[2]['env_steps']}")
@@ -290,9 +293,7 @@ def test_from_an_older_checkpoint(
     assert learning_rows(run) == rows
 
 
-def test_a_folder_means_its_last_checkpoint_not_its_best(
-    crash: Call, resume: Call, learning_rows: Call
-) -> None:
+def test_a_folder_means_its_last_checkpoint_not_its_best() -> None:
     # Evaluated once, so that the best lies before the last.
     fields = {"max_epochs": 4, "eval_freq_epochs": 2, "eval_episodes": 2}
     crash(4, "ppo", "CartPole-v1", eval_warmup_epochs=1, checkpoint_freq_epochs=3, **fields)
@@ -302,9 +303,7 @@ def test_a_folder_means_its_last_checkpoint_not_its_best(
     assert run.meta()["resumed"][0]["from_env_steps"] == third
 
 
-def test_evaluations_are_the_same_after_a_resume(
-    exact_resume: Call, events: Call, weight_hash: Call
-) -> None:
+def test_evaluations_are_the_same_after_a_resume() -> None:
     fields = {"max_epochs": 6, "eval_freq_epochs": 1, "eval_episodes": 3, "seed": 3}
     whole, run = exact_resume("ppo", "CartPole-v1", **fields)
 
@@ -318,9 +317,7 @@ def test_evaluations_are_the_same_after_a_resume(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_epoch_and_saves(
-    number: int, train: Call, resume: Call, weight_hash: Call, learning_rows: Call
-) -> None:
+def test_a_signal_ends_the_epoch_and_saves(number: int) -> None:
     before = signal.getsignal(number)
     whole = train("ppo", "CartPole-v1", **SLOPE, max_epochs=6)
     fields = {**SLOPE, "max_epochs": 6}
@@ -342,10 +339,6 @@ def test_a_signal_ends_the_epoch_and_saves(
 
 
 def test_a_signal_ends_a_burst_of_updates_and_a_resume_makes_up_for_it(
-    train: Call,
-    resume: Call,
-    weight_hash: Call,
-    learning_rows: Call,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fields = {**SHORT, **SLOPE, "max_epochs": 2, "pretrain_updates": 24, "learning_starts": 10}
@@ -375,7 +368,7 @@ def test_a_signal_ends_a_burst_of_updates_and_a_resume_makes_up_for_it(
     ]
 
 
-def test_a_second_signal_stops_at_once(train: Call) -> None:
+def test_a_second_signal_stops_at_once() -> None:
     def twice(run: Run) -> None:
         for _ in range(2):
             os.kill(os.getpid(), signal.SIGINT)
@@ -386,14 +379,14 @@ def test_a_second_signal_stops_at_once(train: Call) -> None:
     assert (meta["status"], meta["stop_reason"]) == ("interrupted", "interrupted")
 
 
-def test_a_run_that_used_its_budget_says_how_to_give_it_more(train: Call, resume: Call) -> None:
+def test_a_run_that_used_its_budget_says_how_to_give_it_more() -> None:
     run = train("ppo", "Bandit-v0", max_epochs=2)
     with pytest.raises(RunError, match=r"used up its budget, max_epochs.*--max-e"):
         resume(run.id)
     assert run.meta()["status"] == "finished", "a refused resume leaves the run as it was"
 
 
-def test_other_weights_are_refused_in_words(train: Call, resume: Call, weight_hash: Call) -> None:
+def test_other_weights_are_refused_in_words() -> None:
     run = train("ppo", "Bandit-v0", max_epochs=2)
     before = weight_hash(run)
     with pytest.raises(RunError, match=r"actor_torso\.0\.weight.*hidden_dims"):
@@ -401,7 +394,7 @@ def test_other_weights_are_refused_in_words(train: Call, resume: Call, weight_ha
     assert weight_hash(run) == before
 
 
-def test_another_number_of_envs_is_told_as_not_exact(train: Call, resume: Call) -> None:
+def test_another_number_of_envs_is_told_as_not_exact() -> None:
     run = train("ppo", "Bandit-v0", max_epochs=2, normalize_reward=True)
     heard = Notes()
     resume(run.id, observer=heard, max_epochs=4, n_envs=5)
@@ -422,9 +415,7 @@ class Drifting(SmallEnv):
         return self.t == 7
 
 
-def test_an_env_that_cannot_be_replayed_goes_on_with_new_episodes(
-    train: Call, resume: Call
-) -> None:
+def test_an_env_that_cannot_be_replayed_goes_on_with_new_episodes() -> None:
     run = train("ppo", registered(Drifting), max_epochs=2)
     heard = Notes()
     resume(run.id, observer=heard, max_epochs=4)

@@ -1,6 +1,5 @@
 """Fields that are decided or change in the course of a run: schedules, and `normalize_*: auto`."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,18 @@ from gymnasium_solver.envs.env_findings import examine
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.live import edited
 from gymnasium_solver.training.prepare import load_config, settle_scales
-from tests.loop.conftest import Notes, SmallEnv, registered
+from tests.loop.conftest import (
+    Notes,
+    SmallEnv,
+    exact_resume,
+    learning_rows,
+    make_config,
+    registered,
+    resume,
+    train,
+    weight_hash,
+)
 
-Call = Callable[..., Any]
 RISING = {"start": 0.5, "end": 0.9}
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "ppo": (
@@ -49,9 +57,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("algo_id", list(CASES))
-def test_scheduled_numbers_are_followed_and_resumed_exactly(
-    algo_id: str, exact_resume: Call, learning_rows: Call
-) -> None:
+def test_scheduled_numbers_are_followed_and_resumed_exactly(algo_id: str) -> None:
     env_id, scheduled = CASES[algo_id]
     fields = {"max_epochs": 7, "max_episode_steps": 30, **scheduled}
     whole, _ = exact_resume(algo_id, env_id, at=6, every=4, **fields)
@@ -66,9 +72,7 @@ def test_scheduled_numbers_are_followed_and_resumed_exactly(
             assert len(set(seen)) > 1
 
 
-def test_a_schedule_that_stays_at_a_value_learns_what_the_value_does(
-    train: Call, weight_hash: Call
-) -> None:
+def test_a_schedule_that_stays_at_a_value_learns_what_the_value_does() -> None:
     """So it is the value of the schedule that learners read."""
     plain = train("ppo", "CartPole-v1", gamma=0.7, gae_lambda=0.6, n_epochs=3, max_grad_norm=0.1)
     flat = {"schedule": "piecewise", "points": [[0, 0.7], [1, 0.7]]}
@@ -83,7 +87,7 @@ def test_a_schedule_that_stays_at_a_value_learns_what_the_value_does(
     assert weight_hash(plain) == weight_hash(other)
 
 
-def test_the_number_of_epochs_is_rounded(train: Call, learning_rows: Call) -> None:
+def test_the_number_of_epochs_is_rounded() -> None:
     counted = train("ppo", "CartPole-v1", n_epochs={"start": 1, "end": 3}, batch_size=1.0)
     assert [row["train/hp/n_epochs"] for row in learning_rows(counted)] == pytest.approx(
         [1.0, 1.5, 2.0, 2.5], abs=0.1
@@ -101,12 +105,12 @@ def test_the_number_of_epochs_is_rounded(train: Call, learning_rows: Call) -> No
         ("gamma", "high", "expected a number"),
     ],
 )
-def test_wrong_values_are_refused(make_config: Call, field: str, value: Any, why: str) -> None:
+def test_wrong_values_are_refused(field: str, value: Any, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         make_config("ppo", "CartPole-v1", **{field: value})
 
 
-def test_a_plateau_of_torch_is_a_rule(make_config: Call) -> None:
+def test_a_plateau_of_torch_is_a_rule() -> None:
     options = {"factor": 0.5, "patience": 3, "min_lr": 1e-4}
     written = {"schedule": "ReduceLROnPlateau", "start": 0.01, "options": options}
     config = make_config("ppo", "CartPole-v1", policy_lr=written)
@@ -176,9 +180,7 @@ SCALES: list[tuple[dict[str, Any], Any, Any]] = [
 
 
 @pytest.mark.parametrize(("kwargs", "obs", "reward"), SCALES, ids=lambda case: str(case)[:40])
-def test_auto_is_what_doctor_env_advises(
-    kwargs: dict[str, Any], obs: Any, reward: Any, make_config: Call
-) -> None:
+def test_auto_is_what_doctor_env_advises(kwargs: dict[str, Any], obs: Any, reward: Any) -> None:
     asked = make_config("dqn", SCALED, env_kwargs=kwargs, **AUTO)
     config, notes = settle_scales(asked)
     assert isinstance(config, LearnerConfig)
@@ -197,7 +199,7 @@ def test_large_returns_of_small_rewards() -> None:
     assert note.startswith("normalize_reward: auto is true here, rewards are up to 1")
 
 
-def test_what_is_given_is_kept(make_config: Call) -> None:
+def test_what_is_given_is_kept() -> None:
     fields = {"normalize_obs": "static", "normalize_reward": False}
     config = make_config("sac", SCALED, env_kwargs={"size": 1e6, "reward": 1e4}, **fields)
     assert settle_scales(config) == (config, [])
@@ -217,9 +219,7 @@ def test_what_is_given_is_kept(make_config: Call) -> None:
         ({"max_episode_steps": 5000}, 0.995),
     ],
 )  # fmt: skip
-def test_gamma_follows_from_the_time_limit(
-    fields: dict[str, Any], gamma: float, make_config: Call
-) -> None:
+def test_gamma_follows_from_the_time_limit(fields: dict[str, Any], gamma: float) -> None:
     config, [note] = settle_scales(make_config("td3", "Pendulum-v1", gamma="auto", **fields))
     assert isinstance(config, LearnerConfig)
     assert config.gamma == pytest.approx(gamma)
@@ -227,7 +227,7 @@ def test_gamma_follows_from_the_time_limit(
     assert settle_scales(config) == (config, [])
 
 
-def test_gamma_auto_needs_a_limit(make_config: Call) -> None:
+def test_gamma_auto_needs_a_limit() -> None:
     config = make_config("dqn", "Probe/ConstantReward-v0", gamma="auto")
     with pytest.raises(ConfigError, match="has none: give a number"):
         settle_scales(config)
@@ -238,9 +238,7 @@ def test_gamma_auto_needs_a_limit(make_config: Call) -> None:
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "sac"])
-def test_the_decision_is_recorded_and_kept(
-    algo_id: str, train: Call, resume: Call, weight_hash: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_decision_is_recorded_and_kept(algo_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"env_kwargs": {"size": 1e6, "reward": 1e4}, "n_steps": 24, **AUTO}
     heard = Notes()
     whole = train(algo_id, SCALED, observer=heard, max_epochs=6, **fields)
@@ -260,7 +258,7 @@ def test_the_decision_is_recorded_and_kept(
     assert weight_hash(half) == weight_hash(whole)
 
 
-def test_weights_that_are_taken_over_keep_their_normalisation(train: Call) -> None:
+def test_weights_that_are_taken_over_keep_their_normalisation() -> None:
     first = train("ppo", SCALED, env_kwargs={"size": 1e6}, **AUTO)
     other = train("ppo", SCALED, env_kwargs={"size": 1.0}, init_from_run=first.id, **AUTO)
     saved = load_config(str(other.config_path))

@@ -25,7 +25,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.sample(8)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("name", NAMES)
 def test_two_epochs(name: str) -> None:
     try:

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import EnvError
-from tests.loop.conftest import Notes
+from tests.loop.conftest import Notes, resume, train
 
 CPU = torch.device("cpu")
 
@@ -172,7 +172,7 @@ def test_a_simulator_that_resets_all_copies_at_once_says_so():
 
 
 @pytest.mark.parametrize("kind", STYLES)
-def test_a_training_says_what_is_hidden_and_resumes_with_new_episodes(kind, train, resume):
+def test_a_training_says_what_is_hidden_and_resumes_with_new_episodes(kind):
     notes = Notes()
     fields = {"n_envs": 4, "n_steps": 6, "env_kwargs": {"last": 2}}
     run = train("ppo", env_id(kind), max_epochs=2, observer=notes, **fields)

@@ -1,7 +1,7 @@
 """Seeds trained together: the same weights, metrics and verdicts as alone, bit for bit."""
 
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.loop import train_stacked
 from gymnasium_solver.training.observer import Observer
+from tests.loop.conftest import learning_rows, make_config, weight_hash
 from tests.optimizers import flat_optimizer
 
 SEEDS = (3, 4, 5)
@@ -59,7 +60,6 @@ class Terminator(Observer):
 
 
 def together(
-    make_config: Callable[..., Any],
     root: Path,
     algo: str,
     env_id: str = "CartPole-v1",
@@ -81,9 +81,8 @@ def together(
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_seed_is_trained_as_alone(
-    case: str, make_config: Any, weight_hash: Any, learning_rows: Any, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     algo, env_id, fields = CASES[case]
     sizes: list[int] = []
     plain = stacked._StackedGradient.__call__
@@ -93,7 +92,7 @@ def test_each_seed_is_trained_as_alone(
         return plain(self, items)
 
     monkeypatch.setattr(stacked._StackedGradient, "__call__", spied)
-    runs = together(make_config, tmp_path / "together", algo, env_id, **fields)
+    runs = together(tmp_path / "together", algo, env_id, **fields)
     assert len(SEEDS) in sizes
     for seed, run in zip(SEEDS, runs, strict=True):
         config = make_config(algo, env_id, seed=seed, **fields)
@@ -108,11 +107,9 @@ def test_each_seed_is_trained_as_alone(
             )
 
 
-def test_target_kl_stops_each_seed_by_itself(
-    make_config: Any, learning_rows: Any, weight_hash: Any, tmp_path: Path
-) -> None:
+def test_target_kl_stops_each_seed_by_itself(tmp_path: Path) -> None:
     fields: dict[str, Any] = {"target_kl": 0.002, "n_epochs": 4, "policy_lr": 0.01}
-    runs = together(make_config, tmp_path / "together", "ppo", **fields)
+    runs = together(tmp_path / "together", "ppo", **fields)
     name = "train/opt/ppo/kl_stop_triggered"
     stops = {tuple(row[name] for row in learning_rows(run)) for run in runs}
     assert len(stops) > 1
@@ -121,15 +118,13 @@ def test_target_kl_stops_each_seed_by_itself(
         assert weight_hash(run) == weight_hash(loop.train(config, runs_root=tmp_path / "alone"))
 
 
-def test_a_seed_that_reaches_its_goal_leaves_and_the_others_go_on(
-    make_config: Any, weight_hash: Any, tmp_path: Path
-) -> None:
+def test_a_seed_that_reaches_its_goal_leaves_and_the_others_go_on(tmp_path: Path) -> None:
     fields: dict[str, Any] = {
         "early_stop_on_eval_threshold": 11.0,
         "eval_freq_epochs": 1,
         "max_env_steps": 700,
     }
-    runs = together(make_config, tmp_path / "together", "ppo", **fields)
+    runs = together(tmp_path / "together", "ppo", **fields)
     ends = [(run.meta()["stop_reason"], run.meta()["env_steps"]) for run in runs]
     assert len({steps for _, steps in ends}) > 1
     for seed, run in zip(SEEDS, runs, strict=True):
@@ -139,7 +134,7 @@ def test_a_seed_that_reaches_its_goal_leaves_and_the_others_go_on(
         assert (alone.meta()["stop_reason"], alone.meta()["env_steps"]) == ends[SEEDS.index(seed)]
 
 
-def test_a_seed_that_fails_does_not_stop_the_others(make_config: Any, tmp_path: Path) -> None:
+def test_a_seed_that_fails_does_not_stop_the_others(tmp_path: Path) -> None:
     config = make_config("ppo", "CartPole-v1", seed=1)
     good = partial(loop.train, config, runs_root=tmp_path, name="good")
     bad = partial(loop.resume, "nothing", runs_root=tmp_path)
@@ -148,25 +143,19 @@ def test_a_seed_that_fails_does_not_stop_the_others(make_config: Any, tmp_path: 
     assert trained(lanes[1]).meta()["status"] == "finished"
 
 
-def test_a_network_that_a_stack_computes_otherwise_is_computed_alone(
-    make_config: Any, weight_hash: Any, tmp_path: Path
-) -> None:
+def test_a_network_that_a_stack_computes_otherwise_is_computed_alone(tmp_path: Path) -> None:
     """nn.LayerNorm is other operations in a stack, and rounds differently there."""
     fields: dict[str, Any] = {"block": "simba", "hidden_dims": [8], "max_epochs": 2}
-    runs = together(make_config, tmp_path / "together", "ppo", **fields)
+    runs = together(tmp_path / "together", "ppo", **fields)
     config = make_config("ppo", "CartPole-v1", seed=SEEDS[0], **fields)
     alone = loop.train(config, runs_root=tmp_path / "alone")
     assert weight_hash(runs[0]) == weight_hash(alone)
 
 
 @pytest.mark.parametrize("algo", ["ppo", "dqn"])
-def test_stopped_by_a_signal_and_resumed_together_or_alone(
-    algo: str, make_config: Any, weight_hash: Any, tmp_path: Path
-) -> None:
-    whole = together(make_config, tmp_path / "whole", algo)
-    broken = together(
-        make_config, tmp_path / "broken", algo, observers=[Terminator()], checkpoint_freq_epochs=1
-    )
+def test_stopped_by_a_signal_and_resumed_together_or_alone(algo: str, tmp_path: Path) -> None:
+    whole = together(tmp_path / "whole", algo)
+    broken = together(tmp_path / "broken", algo, observers=[Terminator()], checkpoint_freq_epochs=1)
     assert {run.meta()["stop_detail"] for run in broken} == {"SIGTERM"}
     *rest, last = SEEDS
     programs = {
@@ -199,7 +188,7 @@ def test_a_loss_that_cannot_be_stacked_is_computed_by_each() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 def test_on_a_gpu_each_seed_is_trained_as_alone_up_to_rounding(
-    make_config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from safetensors.torch import load_file
 
@@ -214,7 +203,7 @@ def test_on_a_gpu_each_seed_is_trained_as_alone_up_to_rounding(
         return plain(self, items)
 
     monkeypatch.setattr(stacked_descent._Program, "__call__", spied)
-    runs = together(make_config, tmp_path / "together", "ppo", **fields)
+    runs = together(tmp_path / "together", "ppo", **fields)
     assert len(SEEDS) in n_together
     for seed, run in zip(SEEDS, runs, strict=True):
         config = make_config("ppo", "CartPole-v1", seed=seed, **fields)

@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -18,9 +17,8 @@ from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.observations import obs_len
 from gymnasium_solver.training.collect import Collector, boundary_steps
 from gymnasium_solver.training.prepare import load_config
-from tests.loop.conftest import Notes
+from tests.loop.conftest import Notes, learning_rows, resume, train
 
-Call = Callable[..., Any]
 # One evaluation env: every evaluation and every test scores 5.
 EVAL: dict[str, Any] = {"eval_freq_epochs": 2, "eval_episodes": 2, "n_eval_envs": 1}
 
@@ -43,7 +41,7 @@ EVAL: dict[str, Any] = {"eval_freq_epochs": 2, "eval_episodes": 2, "n_eval_envs"
     ],
 )
 def test_by_evaluation(
-    setting: Any, threshold: Any, stop: tuple[str, int], solved: bool | None, train: Call
+    setting: Any, threshold: Any, stop: tuple[str, int], solved: bool | None
 ) -> None:
     run = train(
         *("ppo", "Probe/Counting-v0"),
@@ -59,7 +57,7 @@ def test_by_evaluation(
     assert {"mean": 5, "stderr": 0, "episodes": 2, "greedy": True}.items() <= meta["test"].items()
 
 
-def test_the_registered_threshold_counts_where_none_is_set(train: Call) -> None:
+def test_the_registered_threshold_counts_where_none_is_set() -> None:
     run = train("ppo", "CartPole-v1", max_epochs=2, **EVAL)
     assert run.meta()["threshold"] == 475
     assert run.meta()["solved"] is False
@@ -83,12 +81,7 @@ def test_the_registered_threshold_counts_where_none_is_set(train: Call) -> None:
     ],
 )
 def test_by_training_episodes_once_the_window_is_full(
-    setting: Any,
-    threshold: Any,
-    reason: str,
-    solved: bool | None,
-    train: Call,
-    learning_rows: Call,
+    setting: Any, threshold: Any, reason: str, solved: bool | None
 ) -> None:
     run = train(
         *("ppo", "Probe/Counting-v0"),
@@ -107,7 +100,7 @@ def test_by_training_episodes_once_the_window_is_full(
     assert (meta["test"] is None) == (threshold is None), "no evaluation: the last one is tested"
 
 
-def test_a_good_start_is_not_enough(train: Call) -> None:
+def test_a_good_start_is_not_enough() -> None:
     """Every episode reaches the goal, but a hundred are asked for."""
     run = train("ppo", "Probe/Counting-v0", max_epochs=5, early_stop_on_train_threshold=1)
     meta = run.meta()
@@ -125,7 +118,7 @@ def test_a_good_start_is_not_enough(train: Call) -> None:
     ],
 )
 def test_a_solved_run_that_is_resumed_trains_on(
-    overrides: dict[str, Any], stop: tuple[str, int], notes: int, train: Call, resume: Call
+    overrides: dict[str, Any], stop: tuple[str, int], notes: int
 ) -> None:
     """It would stop again at its next evaluation."""
     run = train("ppo", "Probe/Counting-v0", max_epochs=5, reward_threshold=5, **EVAL)
@@ -275,9 +268,7 @@ def test_boundary_waits_for_the_longest_episode(
 
 
 @pytest.mark.parametrize("algo_id", ["ppo", "reinforce"])
-def test_a_rollout_of_nothing_but_reset_rows_is_passed_over(
-    algo_id: str, train: Call, learning_rows: Call
-) -> None:
+def test_a_rollout_of_nothing_but_reset_rows_is_passed_over(algo_id: str) -> None:
     """One row a rollout, and all episodes end together: every second row has nothing in it."""
     run = train(algo_id, "Probe/ActionReward-v0", n_steps=1, max_env_steps=20)
     assert [row["env_steps"] for row in learning_rows(run)] == [3, 6, 9, 12, 15, 18, 20]
@@ -289,7 +280,7 @@ def test_a_rollout_of_nothing_but_reset_rows_is_passed_over(
     [("CartPole-v1", 8, 1003), ("Bandit-v0", 7, 211), ("Bandit-v0", 8, 3), ("Pendulum-v1", 3, 100)],
 )
 def test_a_run_uses_its_budget_to_the_step(
-    env_id: str, n_envs: int, max_env_steps: int, algo_id: str, train: Call, learning_rows: Call
+    env_id: str, n_envs: int, max_env_steps: int, algo_id: str
 ) -> None:
     run = train(algo_id, env_id, n_envs=n_envs, max_env_steps=max_env_steps)
     clock = [row["env_steps"] for row in learning_rows(run)]
@@ -300,14 +291,14 @@ def test_a_run_uses_its_budget_to_the_step(
     assert [row["epoch"] for row in learning_rows(run)] == list(range(1, len(clock) + 1))
 
 
-def test_epochs_alone_are_a_budget(train: Call, learning_rows: Call) -> None:
+def test_epochs_alone_are_a_budget() -> None:
     run = train("ppo", "CartPole-v1", max_epochs=5)
     rows, meta = learning_rows(run), run.meta()
     assert (len(rows), meta["epoch"], meta["stop_reason"]) == (5, 5, "max_epochs")
     assert rows[-1]["env_steps"] == meta["env_steps"] <= 5 * 3 * 16
 
 
-def test_whichever_budget_ends_first_ends_the_run(train: Call) -> None:
+def test_whichever_budget_ends_first_ends_the_run() -> None:
     by_steps = train("ppo", "Bandit-v0", max_env_steps=50, max_epochs=9).meta()
     assert (by_steps["stop_reason"], by_steps["env_steps"]) == ("max_env_steps", 50)
     by_epochs = train("ppo", "Bandit-v0", max_env_steps=5000, max_epochs=2).meta()
@@ -318,7 +309,7 @@ def test_whichever_budget_ends_first_ends_the_run(train: Call) -> None:
     ("algo_id", "env_id"), [("ppo", "CartPole-v1"), ("dqn", "CartPole-v1"), ("td3", "Pendulum-v1")]
 )
 def test_a_schedule_starts_at_its_start_and_never_updates_with_its_end(
-    algo_id: str, env_id: str, train: Call, learning_rows: Call
+    algo_id: str, env_id: str
 ) -> None:
     """The rate of an update is the one at the start of its rollout."""
     run = train(algo_id, env_id, max_env_steps=192, policy_lr="lin_0.01", n_steps=16)
@@ -330,7 +321,7 @@ def test_a_schedule_starts_at_its_start_and_never_updates_with_its_end(
 
 
 def test_the_target_network_is_copied_when_the_clock_passes_a_multiple(
-    train: Call, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     copies: list[int] = []
     update = DQN.update

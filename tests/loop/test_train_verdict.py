@@ -1,6 +1,5 @@
 """A run is solved by a held-out test, never by the luck of a validation that chose it."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,18 @@ from gymnasium_solver.training.evaluate import Evaluator, n_test_episodes
 from gymnasium_solver.training.judge import is_solved, required_mean
 from gymnasium_solver.training.observer import EvalResult, Observer
 from gymnasium_solver.training.progress import Plan
-from tests.loop.conftest import Crash, SmallEnv, registered
-
-Call = Callable[..., Any]
+from tests.loop.conftest import (
+    Crash,
+    SmallEnv,
+    events,
+    exact_resume,
+    learning_rows,
+    make_config,
+    registered,
+    resume,
+    train,
+    weight_hash,
+)
 
 
 class Noisy(SmallEnv):
@@ -46,11 +54,11 @@ class Heard(Observer):
         self.tests.append((result, required))
 
 
-def stages(run: Run, events: Call, stage: str) -> list[dict[str, Any]]:
+def stages(run: Run, stage: str) -> list[dict[str, Any]]:
     return [event for event in events(run, "eval") if event["stage"] == stage]
 
 
-def test_a_lucky_validation_does_not_solve(train: Call, events: Call) -> None:
+def test_a_lucky_validation_does_not_solve() -> None:
     heard = Heard()
     run = train("ppo", NOISY, observer=heard, reward_threshold=0.3, max_epochs=20, **LUCK)
     summary, meta = query.get_run(run), run.meta()
@@ -60,13 +68,13 @@ def test_a_lucky_validation_does_not_solve(train: Call, events: Call) -> None:
     assert summary.test["mean"] < 0.3
     assert set(summary.test) == {"mean", "stderr", "episodes", "greedy"}
     assert summary.test["stderr"] == pytest.approx(1 / 300**0.5, rel=0.2)
-    failed = stages(run, events, "failed_test")
+    failed = stages(run, "failed_test")
     assert len(failed) == len(heard.tests) >= 2
-    seeds = [event["seed"] for event in (*failed, stages(run, events, "test")[0])]
+    seeds = [event["seed"] for event in (*failed, stages(run, "test")[0])]
     assert len(set(seeds)) == len(seeds), "every test has episodes of its own"
 
 
-def test_training_goes_on_after_a_failed_test_and_solves_later(train: Call, events: Call) -> None:
+def test_training_goes_on_after_a_failed_test_and_solves_later() -> None:
     run = train(
         *("ppo", NOISY),
         env_kwargs={"gain": 1.0},
@@ -76,18 +84,18 @@ def test_training_goes_on_after_a_failed_test_and_solves_later(train: Call, even
         **LUCK,
     )
     summary = query.get_run(run)
-    failed = stages(run, events, "failed_test")
+    failed = stages(run, "failed_test")
     assert failed, "the first tests fall short"
     assert (summary.solved, summary.stop_reason, summary.status) == (True, "solved", "finished")
     assert summary.test is not None
     assert summary.test["mean"] >= 0.8
-    [sampled] = [e for e in stages(run, events, "test") if not e["greedy"]]
+    [sampled] = [e for e in stages(run, "test") if not e["greedy"]]
     assert sampled["env_steps"] == summary.env_steps == run.meta()["best"]["env_steps"]
     assert sampled["mean"] == summary.test["mean"], "what passed is what is reported"
     assert (run.checkpoints_dir / "best").resolve() == (run.checkpoints_dir / "last").resolve()
 
 
-def test_tests_leave_training_alone(train: Call, weight_hash: Call, learning_rows: Call) -> None:
+def test_tests_leave_training_alone() -> None:
     fields = {**LUCK, "reward_threshold": 0.3, "max_epochs": 12}
     tested = train("ppo", NOISY, **fields)
     untested = train("ppo", NOISY, early_stop_on_eval_threshold=None, **fields)
@@ -95,26 +103,21 @@ def test_tests_leave_training_alone(train: Call, weight_hash: Call, learning_row
     assert learning_rows(tested) == learning_rows(untested)
 
 
-def test_a_resume_remembers_the_failed_tests(exact_resume: Call, events: Call) -> None:
+def test_a_resume_remembers_the_failed_tests() -> None:
     fields = {**LUCK, "reward_threshold": 0.3, "max_epochs": 16}
     whole, run = exact_resume("ppo", NOISY, at=14, every=1, **fields)
     for stage in ("val", "failed_test", "test"):
-        own, other = (stages(r, events, stage) for r in (run, whole))
+        own, other = (stages(r, stage) for r in (run, whole))
         for event in (*own, *other):
             del event["at"]
         assert own == other, stage
-    assert len(stages(run, events, "failed_test")) >= 2
+    assert len(stages(run, "failed_test")) >= 2
     assert run.meta()["test"] == whole.meta()["test"]
 
 
 @pytest.mark.parametrize("threshold", [0.5, -0.5], ids=["budget", "solved"])
 def test_a_run_killed_in_its_final_test_is_finished_by_a_resume(
-    threshold: float,
-    train: Call,
-    resume: Call,
-    events: Call,
-    weight_hash: Call,
-    monkeypatch: pytest.MonkeyPatch,
+    threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields = {**LUCK, "reward_threshold": threshold, "max_epochs": 3, "eval_deterministic": True}
     whole = train("ppo", NOISY, **fields)
@@ -138,7 +141,7 @@ def test_a_run_killed_in_its_final_test_is_finished_by_a_resume(
     for name in ("status", "stop_reason", "solved", "test", "env_steps", "epoch", "best"):
         assert meta[name] == whole.meta()[name], name
     assert meta["status"] == "finished"
-    assert len(stages(run, events, "test")) == 2
+    assert len(stages(run, "test")) == 2
     assert run.report_path.exists()
     assert weight_hash(run) == weight_hash(whole)
     if threshold > 0:
@@ -146,16 +149,14 @@ def test_a_run_killed_in_its_final_test_is_finished_by_a_resume(
             resume(run.id)
 
 
-def test_without_evaluations_the_last_checkpoint_is_tested(train: Call, events: Call) -> None:
+def test_without_evaluations_the_last_checkpoint_is_tested() -> None:
     run = train("ppo", NOISY, reward_threshold=-1.0, max_epochs=3, test_episodes=50)
     assert run.meta()["solved"] is True
     assert {e["env_steps"] for e in events(run, "eval")} == {run.meta()["env_steps"]}
     assert not (run.checkpoints_dir / "best").exists()
 
 
-def test_a_training_goal_is_tested_and_waits_for_new_episodes_after_a_failure(
-    train: Call, events: Call
-) -> None:
+def test_a_training_goal_is_tested_and_waits_for_new_episodes_after_a_failure() -> None:
     heard = Heard()
     run = train(
         *("ppo", "Probe/Counting-v0"),  # training scores 6, a test in one env 5
@@ -185,14 +186,14 @@ def test_a_training_goal_is_tested_and_waits_for_new_episodes_after_a_failure(
     ],
 )
 def test_how_many_episodes_a_test_has(
-    limit: int | None, eval_episodes: int, fixed: Any, expected: int, make_config: Call
+    limit: int | None, eval_episodes: int, fixed: Any, expected: int
 ) -> None:
     config = make_config("ppo", NOISY, eval_episodes=eval_episodes, test_episodes=fixed)
     spec = EnvSpec(NOISY, "sync", "", limit, None, "other")
     assert n_test_episodes(config, spec) == expected
 
 
-def test_a_repeated_test_must_be_clearer(make_config: Call) -> None:
+def test_a_repeated_test_must_be_clearer() -> None:
     plan = Plan(make_config("ppo", NOISY, reward_threshold=10.0), None)
     returns = [8.0, 12.0] * 50
     result = EvalResult(0, 0, 100, True, 1, 10.0, 2.0, 8, 12, 1, returns, [1] * 100)
@@ -203,7 +204,7 @@ def test_a_repeated_test_must_be_clearer(make_config: Call) -> None:
     assert is_solved(plan, None) is False
 
 
-def test_luck_of_many_tests_is_paid_for(make_config: Call) -> None:
+def test_luck_of_many_tests_is_paid_for() -> None:
     """A policy half a standard error below the threshold, tested 50 times in each of 400 runs."""
     plan = Plan(make_config("ppo", NOISY, reward_threshold=0.0), None)
     rng = np.random.default_rng(0)

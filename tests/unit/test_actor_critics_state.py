@@ -71,7 +71,7 @@ def copied(state: tuple[Any, Any]) -> tuple[Any, Any]:
     return saved, json.loads(json.dumps(extra))
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES)
 def test_a_loaded_learner_goes_on_exactly(case: str) -> None:
     fields: dict[str, Any] = {"normalize_obs": "rolling", "normalize_reward": True}
@@ -101,7 +101,7 @@ def test_a_loaded_learner_goes_on_exactly(case: str) -> None:
             np.testing.assert_array_equal(value, theirs[file][name], err_msg=f"{file} {name}")
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES)
 def test_what_diverged_is_taken_back(case: str) -> None:
     agent = agent_for(case)
@@ -117,7 +117,7 @@ def test_what_diverged_is_taken_back(case: str) -> None:
             np.testing.assert_array_equal(value, good[file][name], err_msg=f"{file} {name}")
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES)
 def test_recorded_losses_learn_what_torch_learns(case: str) -> None:
     """A tensor that a loss reads and LossGradient was not told of would leave it to torch."""
@@ -131,7 +131,7 @@ def test_recorded_losses_learn_what_torch_learns(case: str) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.sample(5)
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("case", CASES)
 def test_the_modes_of_gradients_are_saved_and_resumed(case: str) -> None:
     one, two = agent_for(case), agent_for(case, seed=9)

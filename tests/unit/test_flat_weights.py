@@ -132,7 +132,7 @@ def trained(case: str, seed: int = 0, **more: Any) -> Any:
 # -- flat weights ---------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", CASES)
 def test_another_agent_acts_by_what_was_exported(case: str) -> None:
     one, two = trained(case), agent_for(case, seed=5)
@@ -160,7 +160,7 @@ def test_another_agent_acts_by_what_was_exported(case: str) -> None:
         assert torch.equal(own, optimizer.flat)
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", CASES)
 def test_an_export_is_a_copy(case: str) -> None:
     agent = trained(case)
@@ -174,7 +174,7 @@ def test_an_export_is_a_copy(case: str) -> None:
     assert changed
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", CASES)
 def test_weights_of_another_shape_are_refused_and_nothing_changes(case: str) -> None:
     wide, agent = agent_for(case, hidden_dims=[6, 7]), agent_for(case)
@@ -231,7 +231,7 @@ def moved(net: nn.Module, seed: int) -> dict[str, Tensor]:
     }
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", CASES)
 def test_a_loss_under_other_parameters_is_that_of_a_network_which_has_them(
     case: str, monkeypatch: pytest.MonkeyPatch
@@ -263,7 +263,7 @@ def test_a_loss_under_other_parameters_is_that_of_a_network_which_has_them(
 
 
 # DreamerV3's scan has a gradient of its own, which vmap does not take.
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("case", [case for case in CASES if case != "dreamerv3"])
 def test_a_loss_mapped_over_stacked_parameters(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several members of a population in one pass."""

@@ -63,7 +63,7 @@ CASES = {name: op for name, op in {**OPERATIONS, **MORE}.items() if name not in 
 
 @pytest.fixture(
     scope="module",
-    params=["-O0", pytest.param(build.PROGRAM_FLAGS[0], marks=pytest.mark.slow)],
+    params=["-O0", pytest.param("-O2", marks=pytest.mark.slow)],
 )
 def everything(request: pytest.FixtureRequest) -> Any:
     """One program of all operations, each with weights of its own. Compiling so long a text takes
@@ -140,6 +140,7 @@ def test_outputs_outlive_the_next_call(everything: Any) -> None:
     assert all(map(torch.equal, first, kept))
 
 
+@pytest.mark.optimized
 def test_stacked_networks_targets_and_rows_as_outputs() -> None:
     """As the critics of SAC, with a coefficient and the errors of each sample."""
     g = torch.Generator().manual_seed(0)
@@ -226,6 +227,7 @@ def test_a_pass_over_minibatches_is_one_step_after_another() -> None:
     assert len(done) == last.n_steps == next(i for i, m in enumerate(means) if m > limit)
 
 
+@pytest.mark.optimized
 def test_functions_are_accurate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few units in the last place of float32, over the whole range, and for special values."""
     x = torch.cat(

@@ -30,7 +30,7 @@ def trained(agent: Any, case: str, n: int = 3) -> Any:
 
 
 @needs_compiler
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     "case", ["sac", "sac masked", "td3", "sac batch norm", "sac sphere", "crossq"]
 )
