@@ -25,6 +25,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from statistics import fmean, median_high
 from typing import TYPE_CHECKING, Any
 
@@ -282,7 +283,7 @@ def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str)
     commits = [f"{str(g.get('commit'))[:7]}{'+' * bool(g.get('dirty'))}" for g in git if g]
     changes = entry.changes.items()
     flags = f" --overlay {' '.join(entry.overlays)}" if entry.overlays else ""
-    flags += "".join(f" --{name.replace('_', '-')} {value_text(v)}" for name, v in changes)
+    flags += "".join(f" --{name.replace('_', '-')} {quote(value_text(v))}" for name, v in changes)
     return {
         "label": entry.label,
         "env_id": str(content.get("env_id")),

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import shlex
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,7 @@ def test_an_entry_takes_overlays(tmp_path: Path) -> None:
     """They are laid under its own changes, and the table's command repeats them."""
     text = (
         "name: mine\nseeds: 4\nentries: [{config: 'CartPole-v1:ppo', overlay: [wide, quick], "
-        "set: {max_env_steps: 640}}]"
+        "set: {max_env_steps: 640, policy_lr: {start: 1.0e-3, end: 0}}}]"
     )
     declared = read_benchmark(declare(tmp_path, text))
     assert declared.entries[0].label == "CartPole-v1:ppo wide quick"
