@@ -85,6 +85,8 @@ def test_an_entry_takes_overlays(tmp_path: Path) -> None:
     assert config["max_env_steps"] == 640
     (row,) = rows_of(declared, experiment)
     assert "CartPole-v1:ppo --overlay wide quick --max-env-steps 640" in row["command"]
+    flags = shlex.split(row["command"])
+    assert flags[flags.index("--policy-lr") + 1].startswith("{")
 
 
 def test_the_shipped_file_has_every_classic() -> None:
@@ -112,7 +114,7 @@ def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
     assert [first[name] for name in ("seeds", "n_solved", "verdict")] == [4, 0, "above"]
     told = [second[name] for name in ("status", "n_solved", "verdict")]
     assert told == ["2 of 4 finished", 1, ""]
-    assert second["command"].endswith("--max-env-steps 4000 --hidden-dims [128] --seed <seed>")
+    assert second["command"].endswith("--max-env-steps 4000 --hidden-dims '[128]' --seed <seed>")
     files = write_tables(declared, experiment, tmp_path / "out")
     assert [path.name for path in files] == [
         "mine.md", "mine.csv", "mine.json", "mine-curves.csv", "mine.png",
