@@ -13,7 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from gymnasium_solver.algos.sac import SAC, SACConfig
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast import fused
-from tests.unit.test_normalised_critics import BOX, OBS
+from tests.acting import BOX, OBS
 
 
 class Line:
