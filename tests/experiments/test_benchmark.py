@@ -106,7 +106,7 @@ def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
     scores = dict(zip(experiment.members, (400.0, 410.0, 420.0, 410.0, 100.0, 250.0), strict=False))
     for member, score in scores.items():
         last = {"score": score - 1, "env_steps": 4000}
-        run = finished(tmp_path, member.run, score, member.seed, reward_threshold=475.0,
+        run = finished(tmp_path, member.run, score, member.seed, threshold=475.0,
                        last_eval=last, env_steps=4000, wall_s=3.0)  # fmt: skip
         run.log_metrics({"env_steps": 10, "wall_s": 1.0, "val/roll/ep_rew/mean": score})
     first, second = rows_of(declared, experiment)
