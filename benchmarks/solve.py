@@ -32,16 +32,8 @@ from benchmarks.libraries import (
     run_peer,
     take_turns,
 )
-from gymnasium_solver.bench.harness import (
-    GSOLVE,
-    Options,
-    figure,
-    save_figure,
-    say,
-    spread,
-    table,
-    timed,
-)
+from gymnasium_solver.bench.harness import GSOLVE, Options, say, spread, table, timed
+from gymnasium_solver.chart_style import saved_figure
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.errors import GsolveError
 
@@ -222,24 +214,21 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     n_columns = min(len(envs), 2)
     n_bars = [len({row["who"] for row in done if row["env_id"] == env_id}) for env_id in envs]
     slots = [max(n_bars[i : i + n_columns]) for i in range(0, len(envs), n_columns)]
-    drawn, axes = figure(
-        len(slots),
-        n_columns,
-        (10, 0.4 + 0.45 * len(slots) + 0.3 * sum(slots)),
-        gridspec_kw={"height_ratios": slots},
+    size = 10, 0.4 + 0.45 * len(slots) + 0.3 * sum(slots)
+    title, heights = (
+        "From the shell to solved, seconds (shorter is better)",
+        {"height_ratios": slots},
     )
-    for ax in axes[len(envs) :]:
-        ax.set_visible(False)
-    for i, (ax, env_id) in enumerate(zip(axes, envs, strict=False)):
-        runs: dict[str, list[dict[str, Any]]] = {}
-        for row in done:
-            if row["env_id"] == env_id:
-                runs.setdefault(row["who"], []).append(row)
-        medians = {
-            who: float(np.median([r["wall_s"] for r in found])) for who, found in runs.items()
-        }
-        order = sorted(medians, key=lambda who: medians[who])
-        texts = [f"{more_than(runs[who])}{medians[who]:.1f} s" for who in order]
-        values = [medians[who] for who in order]
-        bars(ax, order, values, texts, ours=OURS, title=env_id, n_slots=slots[i // n_columns])
-    save_figure(drawn, path, "From the shell to solved, seconds (shorter is better)")
+    with saved_figure(path, len(envs), n_columns, size, title, gridspec_kw=heights) as axes:
+        for i, (ax, env_id) in enumerate(zip(axes, envs, strict=True)):
+            runs: dict[str, list[dict[str, Any]]] = {}
+            for row in done:
+                if row["env_id"] == env_id:
+                    runs.setdefault(row["who"], []).append(row)
+            medians = {
+                who: float(np.median([r["wall_s"] for r in found])) for who, found in runs.items()
+            }
+            order = sorted(medians, key=lambda who: medians[who])
+            texts = [f"{more_than(runs[who])}{medians[who]:.1f} s" for who in order]
+            values = [medians[who] for who in order]
+            bars(ax, order, values, texts, ours=OURS, title=env_id, n_slots=slots[i // n_columns])

@@ -35,7 +35,8 @@ from benchmarks.libraries import (
     threads_text,
 )
 from benchmarks.peers.zoo import WARM_STEPS
-from gymnasium_solver.bench.harness import Options, cores, figure, save_figure, say, spread, table
+from gymnasium_solver.bench.harness import Options, cores, say, spread, table
+from gymnasium_solver.chart_style import saved_figure
 
 THREADING = {"default": None, "one": 1}
 
@@ -157,15 +158,15 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
     done = [r for r in rows if r.get("steps_per_s") and r["threading"] == "default"]
     algos = [algo for algo in CASES if any(row["algo"] == algo for row in done)]
     n_slots = max(len({row["who"] for row in done if row["algo"] == algo}) for algo in algos)
-    drawn, axes = figure(1, len(algos), (11, 0.9 + 0.36 * n_slots))
-    for ax, algo in zip(axes, algos, strict=True):
-        rates: dict[str, list[float]] = {}
-        for row in done:
-            if row["algo"] == algo:
-                rates.setdefault(row["who"], []).append(row["steps_per_s"])
-        medians = {who: float(np.median(values)) for who, values in rates.items()}
-        order = sorted(medians, key=lambda who: -medians[who])
-        values = [medians[who] for who in order]
-        texts = [f"{value:,.0f}" for value in values]
-        bars(ax, order, values, texts, ours=OURS, title=CASES[algo].title, n_slots=n_slots)
-    save_figure(drawn, path, "Training, env steps a second (same work, default threads)")
+    title, size = "Training, env steps a second (same work, default threads)", 0.9 + 0.36 * n_slots
+    with saved_figure(path, len(algos), len(algos), (11, size), title) as axes:
+        for ax, algo in zip(axes, algos, strict=True):
+            rates: dict[str, list[float]] = {}
+            for row in done:
+                if row["algo"] == algo:
+                    rates.setdefault(row["who"], []).append(row["steps_per_s"])
+            medians = {who: float(np.median(values)) for who, values in rates.items()}
+            order = sorted(medians, key=lambda who: -medians[who])
+            values = [medians[who] for who in order]
+            texts = [f"{value:,.0f}" for value in values]
+            bars(ax, order, values, texts, ours=OURS, title=CASES[algo].title, n_slots=n_slots)

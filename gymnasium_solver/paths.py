@@ -6,6 +6,8 @@ import os
 import platform
 import stat
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,29 +38,30 @@ def output_file(text: str | Path, what: str, *, create_folder: bool = False) -> 
     path = user_path(text)
     if "\0" in str(path):
         raise PathError(f"cannot write {what} {path}: no file name has a NUL character.")
-    try:
+    with writing_file(what, path):
         if path.is_dir():
             raise PathError(f"cannot write {what} {path}: it is a folder; give a file name.")
         if create_folder:
             path.parent.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        raise cannot_write_file(what, path, error) from None
     return path
 
 
 def write_output(path: str | Path, what: str, content: str) -> Path:
     """Write a text file that the user asked for; its folder is created."""
     path = output_file(path, what, create_folder=True)
-    try:
+    with writing_file(what, path):
         path.write_text(content, encoding="utf-8")
-    except OSError as error:
-        raise cannot_write_file(what, path, error) from error
     return path
 
 
-def cannot_write_file(what: str, path: Path, error: Exception) -> PathError:
-    reason = getattr(error, "strerror", None) or error
-    return PathError(f"cannot write {what} {path}: {reason}.")
+@contextmanager
+def writing_file(what: str, path: Path) -> Iterator[None]:
+    """PathError if the block cannot write the file that the user asked for."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise PathError(f"cannot write {what} {path}: {reason}.") from error
 
 
 def open_regular(path: Path, *, follow: bool = False) -> BufferedReader:

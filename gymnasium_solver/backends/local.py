@@ -41,13 +41,8 @@ from typing import Any, Protocol, Self
 from gymnasium_solver.config.cpus import CPUS
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.runs import machine
-from gymnasium_solver.runs.files import dump_json, read_json, write_atomic
+from gymnasium_solver.runs.files import dump_json, read_json, take_lock, write_atomic
 from gymnasium_solver.runs.run import utc_now
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 JOB, LOCK, LOG, TASKS = "job.json", "job.lock", "job.log", "tasks.json"
 LANES = "lanes.json"  # of a job that trains several runs (experiments/experiment.py)
@@ -195,8 +190,7 @@ def _recorded(process: Process, folder: Path) -> Job:
 def claim(folder: Path, cpus: int, argv: list[str]) -> int | None:
     """Record this process as the job of a folder; an exit code if there is one already."""
     handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    if fcntl is not None:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    take_lock(handle)
     try:
         before = find(folder)
     except RunError:  # damaged, which says nothing about the run

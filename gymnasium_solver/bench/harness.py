@@ -16,17 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
-from gymnasium_solver.chart_style import STYLE
-from gymnasium_solver.runs.machine import installed
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from gymnasium_solver.runs.machine import cpu_name, installed
 
 ROOT = Path(__file__).resolve().parents[2]
 IN_CHECKOUT = (ROOT / "benchmarks/training.py").exists()  # not in an installed wheel
@@ -151,7 +146,7 @@ def machine() -> dict[str, Any]:
     return {
         "system": platform.system(),
         "architecture": platform.machine(),
-        "cpu": _cpu_model(),
+        "cpu": cpu_name(),
         "cores": len(cores()),
         "load_at_start": [round(x, 2) for x in load] if load else None,
     }
@@ -160,21 +155,6 @@ def machine() -> dict[str, Any]:
 def versions() -> dict[str, str | None]:
     packages = {name: installed(name) for name in PACKAGES}
     return {"python": platform.python_version()} | packages | {"commit": _commit()}
-
-
-def _cpu_model() -> str:
-    """The CPU's name: lscpu knows ARM cores, sysctl Apple's."""
-    for command in (["lscpu", "--json"], ["sysctl", "-n", "machdep.cpu.brand_string"]):
-        try:
-            output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        except (OSError, subprocess.CalledProcessError):
-            continue
-        if command[0] != "lscpu":
-            return output.strip()
-        for row in json.loads(output)["lscpu"]:
-            if row["field"] == "Model name:" and row["data"] not in (None, "-"):
-                return str(row["data"])
-    return platform.processor() or "unknown"
 
 
 def _commit() -> str | None:
@@ -259,27 +239,3 @@ def earlier(folder: Path, name: str, result: Mapping[str, Any]) -> dict[str, Any
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def figure(
-    n_rows: int, n_columns: int, size: tuple[float, float], **options: Any
-) -> "tuple[Figure, list[Axes]]":
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    with matplotlib.rc_context(STYLE):
-        drawn, axes = pyplot.subplots(
-            n_rows, n_columns, figsize=size, layout="constrained", squeeze=False, **options
-        )
-    return drawn, list(axes.flat)
-
-
-def save_figure(drawn: "Figure", path: Path, title: str) -> None:
-    from matplotlib import pyplot
-
-    drawn.suptitle(title, x=0.01, ha="left", fontweight="bold", fontsize=12)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(path)
-    pyplot.close(drawn)

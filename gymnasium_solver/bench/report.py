@@ -74,6 +74,7 @@ def run(
         }
         write(out, name, result, markdown(result))
         if hasattr(module, "draw"):
+            images.mkdir(parents=True, exist_ok=True)
             module.draw(record["data"], images / f"{name}-{part}.png")
         say(f"bench: {part} took {record['seconds'] / 60:.1f} min, in {name}.json and {name}.md")
     return result

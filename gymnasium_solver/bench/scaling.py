@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gymnasium_solver.bench.harness import Options, figure, save_figure, say, spread, table
-from gymnasium_solver.chart_style import COLOURS, GREY
+from gymnasium_solver.bench.harness import Options, say, spread, table
+from gymnasium_solver.chart_style import COLOURS, GREY, saved_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from gymnasium_solver.config.schema import Config
     from gymnasium_solver.training.trainer import Trainer
 
@@ -120,24 +122,25 @@ def sections(result: dict[str, Any]) -> list[str]:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    drawn, axes = figure(1, len(SWEEPS), (11, 3.6), sharey=True)
-    for ax, (sweep, (title, _)) in zip(axes, SWEEPS.items(), strict=True):
-        rows = [row for row in result["rows"] if row["sweep"] == sweep]
-        x = [row["x"] for row in rows]
-        curves = (
-            ("collect_steps_per_s", GREY, "acting and stepping"),
-            ("steps_per_s", COLOURS[0], "training"),
-        )
-        for name, colour, label in curves:
-            values = [np.asarray(row[name]) for row in rows]
-            ax.plot(x, [np.median(v) for v in values], "o-", color=colour, ms=4, lw=2, label=label)
-            low, high = [v.min() for v in values], [v.max() for v in values]
-            ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-        ax.set_xscale("log", base=2)
-        ax.set_yscale("log")
-        ticks = x[:: max(1, len(x) // 5)]
-        ax.set_xticks(ticks, [f"{tick // 1024}k" if tick >= 1024 else str(tick) for tick in ticks])
-        ax.set_title(title, loc="left", fontsize=11, fontweight="bold")
-    axes[0].set_ylabel("env steps per second")
-    axes[0].legend(fontsize=9, loc="upper left", frameon=False)
-    save_figure(drawn, path, "PPO on CartPole-v1: env steps per second")
+    title, n = "PPO on CartPole-v1: env steps per second", len(SWEEPS)
+    with saved_figure(path, n, n, (11, 3.6), title, sharey=True) as axes:
+        for ax, (sweep, (name, _)) in zip(axes, SWEEPS.items(), strict=True):
+            _draw_sweep(ax, [row for row in result["rows"] if row["sweep"] == sweep])
+            ax.set_title(name)
+        axes[0].set_ylabel("env steps per second")
+        axes[0].legend(fontsize=9, loc="upper left")
+
+
+def _draw_sweep(ax: "Axes", rows: list[dict[str, Any]]) -> None:
+    x = [row["x"] for row in rows]
+    curves = {"collect_steps_per_s": (GREY, "acting and stepping"),
+              "steps_per_s": (COLOURS[0], "training")}  # fmt: skip
+    for name, (colour, label) in curves.items():
+        values = [np.asarray(row[name]) for row in rows]
+        ax.plot(x, [np.median(v) for v in values], "o-", color=colour, ms=4, lw=2, label=label)
+        low, high = [v.min() for v in values], [v.max() for v in values]
+        ax.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log")
+    ticks = x[:: max(1, len(x) // 5)]
+    ax.set_xticks(ticks, [f"{tick // 1024}k" if tick >= 1024 else str(tick) for tick in ticks])

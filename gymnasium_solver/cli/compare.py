@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.paths import cannot_write_file, output_file, user_path
+from gymnasium_solver.paths import output_file, user_path, writing_file
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.resolve import resolve_run
@@ -167,10 +167,8 @@ def _plot_bands(args: Args, root: Path) -> None:
         rows = [row for m in members for row in get_rows(Run(Path(m.summary.path)))]
         metric = match_metric(args.metric[0], sorted(logged_names(rows)))
     output = output_file(args.output or "compare.png", "the image", create_folder=True)
-    try:
+    with writing_file("the image", output):
         draw(groups, output, args.x, metric, args.smooth)
-    except (OSError, ValueError) as error:
-        raise cannot_write_file("the image", output, error) from error
     ids, labels = [m.summary.id for m in members], [group.label for group in groups]
     data = {"path": str(output), "runs": ids, "groups": labels, "panels": [metric]}
     repeats = [name for group in groups for name in group.repeats]
@@ -240,10 +238,8 @@ def _group_pages(ref: str, root: Path, output: Path | None) -> list[Path]:
         return page.write(folder)
     path = output_file(output, "the report", create_folder=True)
     text = page.markdown() if path.suffix.lower() == ".md" else page.html()
-    try:
+    with writing_file("the report", path):
         write_atomic(path, text.encode(errors="replace"))
-    except OSError as error:
-        raise cannot_write_file("the report", path, error) from None
     return [path]
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli import summary
 from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, root_of, verb
-from gymnasium_solver.paths import cannot_write_file, output_file
+from gymnasium_solver.paths import output_file, writing_file
 from gymnasium_solver.printable import printable, printable_lines
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.curves import curves, write_csv
@@ -262,10 +262,8 @@ def _show_metrics(args: Args, root: Path) -> None:
         print(printable_lines(text.getvalue().replace("\r\n", "\n")), end="")
         return
     path = output_file(args.csv, "the CSV file")
-    try:
+    with writing_file("the CSV file", path):
         path.write_text(text.getvalue(), encoding="utf-8", newline="")
-    except OSError as error:
-        raise cannot_write_file("the CSV file", path, error) from error
     print(f"{path}: {n_lines:,} rows")
 
 

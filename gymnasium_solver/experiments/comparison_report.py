@@ -5,8 +5,7 @@ import csv
 import io
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import cycle
@@ -15,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gymnasium_solver.chart_style import COLOURS, STYLE
+from gymnasium_solver.chart_style import COLOURS, saved_figure
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import compare as comparing
 from gymnasium_solver.experiments.compare import Comparison, GroupResult, OverEnvironments
 from gymnasium_solver.experiments.experiment import Experiment, Progress, Row, counts, status_of
 from gymnasium_solver.experiments.groups import VAL, Group, group_runs
 from gymnasium_solver.experiments.statistics import METRICS, Estimate, moving_average
-from gymnasium_solver.paths import cannot_write_file
+from gymnasium_solver.paths import writing_file
 from gymnasium_solver.runs.curves import Curve
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import Line, html_table, legend, line_chart
@@ -294,10 +293,8 @@ def write_page(path: Path, runs: Sequence[Run]) -> None:
         text = run_page(details[0])
     else:
         text = comparison_page(details, roots.pop()) if len(roots) == 1 else runs_page(details)
-    try:
+    with writing_file("the report", path):
         write_atomic(path, text.encode(errors="replace"))
-    except OSError as error:
-        raise cannot_write_file("the report", path, error) from None
 
 
 def comparison_page(runs: Sequence[RunDetails], root: Path) -> str:
@@ -391,7 +388,8 @@ def draw(
     own_looks: dict[str, Look] = {}
     n_panels = len(envs) + (over is not None)
     n_columns = 2 if n_panels > MOST_IN_A_COLUMN else 1
-    with saved_figure(path, n_panels, n_columns, (9, 4.4)) as panels:
+    size = 9 * n_columns, 4.4 * -(-n_panels // n_columns)
+    with saved_figure(path, n_panels, n_columns, size) as panels:
         for env_id, ax in zip(envs, panels, strict=False):
             own = [group for group in groups if group.env_id == env_id]
             for group, look in zip(own, looks(own), strict=True):
@@ -400,33 +398,6 @@ def draw(
             _finish(ax, own, x, metric)
         if over is not None:
             _draw_profiles(panels[n_panels - 1], over, own_looks)
-
-
-@contextmanager
-def saved_figure(
-    path: Path, n_panels: int, n_columns: int, size: tuple[float, float]
-) -> Iterator[list["Axes"]]:
-    """The panels of a picture, each of this size, which is written at the end."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    n_rows = -(-n_panels // n_columns)
-    # Names come from files: `$` is a character, not mathematics.
-    with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
-        figure, axes = pyplot.subplots(
-            n_rows, n_columns, figsize=(size[0] * n_columns, size[1] * n_rows),
-            layout="constrained", squeeze=False,
-        )  # fmt: skip
-        panels = list(axes.flat)
-        for ax in panels[n_panels:]:
-            ax.set_axis_off()
-        try:
-            yield panels[:n_panels]
-            figure.savefig(path)
-        finally:
-            pyplot.close(figure)
 
 
 def _draw_profiles(ax: "Axes", over: OverEnvironments, own_looks: Mapping[str, Look]) -> None:

@@ -5,16 +5,13 @@ killed coordinator or worker left off.
     pool.add(Task(folder, ("CartPole-v1:ppo", "--seed", "1")))
     pool.run(on_change=print)
 
-The tasks of an experiment are all known at the start. A search adds tasks while the pool runs: it
-is an iterator that looks at what has ended, adds what comes next, and ends when nothing is left.
-
 A task is `gsolve train ... --run-dir FOLDER --if-exists resume`. What is to be done with it is read
 from its folder: a running one is attached to, a finished one collected, a killed or preempted one
 resumed exactly, and one that was never started is started. Workers are detached: they survive the
-coordinator, and a new one finds them. A run that ends several times without a new checkpoint has
-failed.
+coordinator, and a new one finds them. A search adds tasks while the pool runs.
 """
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -90,7 +87,8 @@ class Task:
     def why(self, backend: Backend) -> str:
         """The reason of a failure: what the runs recorded, or the last line of the output."""
         reasons = []
-        for run, meta in ((run, meta_of(run)) for run in self.runs):
+        for run in self.runs:
+            meta = meta_of(run)
             if detail := meta.get("stop_detail"):
                 if detail == OF_THE_ENV:
                     detail = str(meta.get("error") or detail).partition("\n")[0]
@@ -103,6 +101,19 @@ class Task:
         lines = [line.strip() for line in backend.tail(self.folder, 20) if line.strip()]
         errors = [line for line in lines if line.startswith("gsolve train:")]
         return (errors or lines or ["it wrote nothing"])[-1]
+
+
+@dataclass
+class Segment(Task):
+    """A run that is continued in its folder, with other values."""
+
+    changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def argv(self) -> list[str]:
+        flags = [word for name, value in self.changes
+                 for word in ("--set", f"{name}={json.dumps(value)}")]  # fmt: skip
+        return local.gsolve("train", "--resume", str(self.folder), *flags, "--quiet", "--no-keys")
 
 
 OnChange = Callable[[Task], None]

@@ -15,6 +15,7 @@ import os
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
@@ -107,6 +108,23 @@ def writing(what: str, place: Path, *others: type[Exception]) -> Iterator[None]:
         raise cannot_write(what, place, error) from error
 
 
+def take_lock(handle: int, wait_s: float = math.inf) -> bool:
+    """Lock an open file until it is closed or its process ends; False if another process has it all
+    the time. Without locks (Windows, some file systems) everybody gets it."""
+    deadline = time.monotonic() + wait_s
+    while fcntl is not None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if math.isinf(wait_s) else fcntl.LOCK_NB))
+            break
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.05)
+        except OSError:
+            break
+    return True
+
+
 @contextmanager
 def locked(run: Path) -> Iterator[None]:
     """Hold the lock of a run folder; RunError, with the process that has it, if it is taken."""
@@ -116,21 +134,16 @@ def locked(run: Path) -> Iterator[None]:
     with writing("the lock", run):
         handle = os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not take_lock(handle, wait_s=0.0):
             pid = os.pread(handle, 20, 0).decode(errors="replace").strip()
             process = f"process {pid}" if pid.isdecimal() else "another process"
             raise RunError(
                 f"{run.name} is still running in {process}. Stop it before resuming, or start a "
                 "new run with `gsolve train`."
-            ) from None
-        except OSError:  # a file system without locks
-            pass
-        else:
-            with writing("the lock", run):
-                os.ftruncate(handle, 0)
-                os.pwrite(handle, str(os.getpid()).encode(), 0)
+            )
+        with writing("the lock", run):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, str(os.getpid()).encode(), 0)
         _held.add(handle)
         yield
     finally:

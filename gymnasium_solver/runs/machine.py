@@ -15,6 +15,7 @@ import hmac
 import json
 import os
 import platform
+import re
 import secrets
 import subprocess
 import sys
@@ -77,7 +78,7 @@ def hostname() -> str:
 def machine() -> dict[str, Any]:
     return {
         "platform": platform.platform(),
-        "cpu": _cpu_name(),
+        "cpu": cpu_name(),
         "cpu_count": os.cpu_count(),
         "hostname": hostname(),
     }
@@ -137,13 +138,18 @@ def is_alive(pid: int, started: float | None = None) -> bool:
     return not is_zombie and started in (None, process_start(pid))
 
 
-def _cpu_name() -> str:
-    try:
+@cache
+def cpu_name() -> str:
+    """The CPU's name: lscpu knows ARM cores, sysctl Apple's."""
+    with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
-    except OSError:
-        pass
+    for command in ("lscpu", "sysctl machdep.cpu.brand_string"):
+        with suppress(OSError, subprocess.SubprocessError):
+            found = subprocess.run(command.split(), capture_output=True, text=True, timeout=10)
+            if match := re.search(r"^(?:Model name|machdep\S+):\s*([^-\s].*)", found.stdout, re.M):
+                return match[1].strip()
     return platform.processor() or platform.machine()
 
 

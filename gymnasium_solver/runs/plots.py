@@ -5,13 +5,14 @@ draw(curves, choose_panels(curves, None), Path("curves.png"))
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from gymnasium_solver.chart_style import COLOURS, STYLE
+from gymnasium_solver.chart_style import COLOURS, styled_pyplot
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.paths import cannot_write_file
+from gymnasium_solver.paths import writing_file
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, canonical, own_metrics
 from gymnasium_solver.runs.query import get_run
@@ -99,13 +100,7 @@ def draw(
 ) -> None:
     """Write the picture to a file, in the format of its suffix, or to a buffer as PNG. `size`:
     width and height in pixels; 0: as fits the panels."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    # Names come from files: `$` is a character, not mathematics.
-    with matplotlib.rc_context({**STYLE, "text.parse_math": False}):
+    with styled_pyplot() as pyplot:
         figure, axes = _layout(len(panels))
         _resize(figure, *size)
         for ax, panel in zip(axes, panels, strict=True):
@@ -126,11 +121,8 @@ def draw(
             printable(title) or named, x=0.01, ha="left", fontweight="bold", fontsize=13
         )
         try:
-            figure.savefig(output, dpi=figure.dpi)
-        except (OSError, ValueError) as error:
-            if not isinstance(output, Path):
-                raise
-            raise cannot_write_file("the image", output, error) from error
+            with writing_file("the image", output) if isinstance(output, Path) else nullcontext():
+                figure.savefig(output, dpi=figure.dpi)
         finally:
             pyplot.close(figure)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.share.trackers.event_file import masked_crc
+from gymnasium_solver.share.trackers.tensorboard import masked_crc
 
 
 def records(path: Path) -> Iterator[bytes]:

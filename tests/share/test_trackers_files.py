@@ -26,7 +26,7 @@ from gymnasium_solver.share.trackers.follow import (
     make_sink,
     read_names,
 )
-from gymnasium_solver.share.trackers.network_events import inputs_of
+from gymnasium_solver.share.trackers.tensorboard import inputs_of
 from tests.share import tb_reader
 from tests.share.tracked import add_checkpoint, end, follow_with_kills, go_back, grow, new_run
 
@@ -240,7 +240,7 @@ def test_the_graph_follows_the_names_and_sizes_of_layers() -> None:
 
 
 def test_the_checksum_is_that_of_tfrecords() -> None:
-    from gymnasium_solver.share.trackers.event_file import masked_crc
+    from gymnasium_solver.share.trackers.tensorboard import masked_crc
 
     # CRC-32C of "123456789" is 0xE3069283 (RFC 3720), then masked.
     crc = 0xE3069283

@@ -56,8 +56,7 @@ from gymnasium_solver.experiments.auto.checks import (
     remedy,
 )
 from gymnasium_solver.experiments.experiment import Member
-from gymnasium_solver.experiments.pool import Backend, Pool, Task
-from gymnasium_solver.experiments.search.pbt import Segment
+from gymnasium_solver.experiments.pool import Backend, Pool, Segment, Task
 from gymnasium_solver.experiments.search.ranking import curve
 from gymnasium_solver.plugins import import_plugins
 from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atomic

@@ -14,7 +14,6 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,12 +21,8 @@ from typing import TYPE_CHECKING, Any, cast
 from gymnasium_solver.errors import MissingError, RunError
 from gymnasium_solver.experiments.search.ranges import Latent, Options
 from gymnasium_solver.experiments.search.space import Space
+from gymnasium_solver.runs.files import take_lock
 from gymnasium_solver.runs.jsonl import Appender
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     import optuna
@@ -173,10 +168,7 @@ class FileLock:
 
     def acquire(self) -> bool:
         self._handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
-        if fcntl is not None:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(self._handle, fcntl.LOCK_EX)
-        return True
+        return take_lock(self._handle)
 
     def release(self) -> None:
         if self._handle is not None:

@@ -8,21 +8,18 @@ state is kept anywhere else. `pbt.json` has the history:
     {"generations": [{"values": [...], "sources": [...], "latents": [...]}, ...]}
 """
 
-import json
 import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.backends import local
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import pool as pools
-from gymnasium_solver.experiments.pool import Task
+from gymnasium_solver.experiments.pool import Segment, Task
 from gymnasium_solver.experiments.search.journal import COMPLETE, FAILED
 from gymnasium_solver.experiments.search.plan import generation_ends, own_values
 from gymnasium_solver.experiments.search.ranges import Options
@@ -38,19 +35,6 @@ from gymnasium_solver.training.seeds import derive
 RESAMPLE = 0.25
 """How often a copied choice is drawn anew."""
 HISTORY = "pbt.json"
-
-
-@dataclass
-class Segment(Task):
-    """A training that is continued from a copy, with other values."""
-
-    changes: tuple[tuple[str, Any], ...] = ()
-
-    @property
-    def argv(self) -> list[str]:
-        flags = [word for name, value in self.changes
-                 for word in ("--set", f"{name}={json.dumps(value)}")]  # fmt: skip
-        return local.gsolve("train", "--resume", str(self.folder), *flags, "--quiet", "--no-keys")
 
 
 class Population(Search):

@@ -9,12 +9,12 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.chart_style import COLOURS
+from gymnasium_solver.chart_style import COLOURS, GREY, saved_figure
 from gymnasium_solver.config.find import read_config_file
 from gymnasium_solver.config.load import apply_overrides, config_dict
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.experiments.comparison_report import curve_blocks, saved_figure
+from gymnasium_solver.experiments.comparison_report import curve_blocks
 from gymnasium_solver.experiments.groups import Group, labelled_groups, short_text
 from gymnasium_solver.experiments.search.journal import COMPLETE, FAILED, PRUNED, Trial
 from gymnasium_solver.experiments.search.ranges import Options
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.collections import PathCollection
 
 MOST_ROWS = 20
-GREY = "#999999"
 NEAR_ONE = (0.1, 0.5, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 0.9995, 0.9999)  # ticks
 SCALES = {**dict.fromkeys(("log", "log0", "logint", "lognormal", "pow2"), "log"), "logit": "logit"}
 
@@ -228,8 +227,8 @@ def _draw_params(found: View, trials: Sequence[Trial]) -> None:
     shares = {name: share.value for name, share in found.importances().items()}
     order = sorted(found.plan.space().params, key=lambda param: -shares.get(param.name, 0.0))
     n_columns = min(3, len(order))
-    path = found.sweep.path / "params.png"
-    with saved_figure(path, len(order), n_columns, (4.2, 3.1)) as axes:
+    size = 4.2 * n_columns, 3.1 * -(-len(order) // n_columns)
+    with saved_figure(found.sweep.path / "params.png", len(order), n_columns, size) as axes:
         for i, (ax, param) in enumerate(zip(axes, order, strict=True)):
             points = _draw_param(ax, param, found, trials)
             share = shares.get(param.name)

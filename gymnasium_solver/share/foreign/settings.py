@@ -65,11 +65,9 @@ class Translated:
 
     def text(self) -> str:
         """A config file: the fields, and in comments what could not be translated."""
-        lines = [f"# From {self.source} ({self.made_by})."]
-        lines += [
-            f"# not translated: {n}: {why}" for n, why in sorted(self.mapped.unmapped.items())
-        ]
-        return "\n".join(lines) + "\n" + dump_yaml(self.data())
+        unmapped = sorted(self.mapped.unmapped.items())
+        lines = [f"# not translated: {name}: {why}\n" for name, why in unmapped]
+        return f"# From {self.source} ({self.made_by}).\n{''.join(lines)}{dump_yaml(self.data())}"
 
 
 def read_foreign(
@@ -77,28 +75,24 @@ def read_foreign(
 ) -> Translated:
     """ConfigError if the file is of no known form, or names several environments. `arguments`: of
     the command line of a script."""
+    data: Any
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        if path.suffix == ".py":
+            data = ast.parse(text)
+        elif path.suffix == ".json":
+            data = json.loads(text)
+        else:  # the zoo writes numbers as `!!float 1e6`, which our YAML does not need
+            data = parse_yaml(text.replace("!!float ", "").replace("!!int ", ""), str(path))
+    except (OSError, ValueError, SyntaxError, RecursionError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigError(f"{path} cannot be read: {reason}") from None
-    if path.suffix == ".py":
-        try:
-            tree = ast.parse(text)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ConfigError(f"{path} is not Python: {error}") from None
-        args = _script_args(tree, path)
+    if isinstance(data, ast.Module):
+        args = _script_args(data, path)
         args |= _command_line(arguments, args, path)
-        return _cleanrl(args, path, env_id, algo, _read_code(tree))
+        return _cleanrl(args, path, env_id, algo, _read_code(data))
     if arguments:
         raise ConfigError(f"{path}: arguments of a command line belong to a script (.py).")
-    if path.suffix == ".json":
-        try:
-            data = json.loads(text)
-        except ValueError as error:
-            raise ConfigError(f"{path}: {error}") from None
-    else:  # the zoo writes numbers as `!!float 1e6`, which our YAML does not need
-        data = parse_yaml(text.replace("!!float ", "").replace("!!int ", ""), str(path))
     if not isinstance(data, Mapping) or not data:
         raise ConfigError(f"{path} has no hyper-parameters in it.")
     for spec in (data, *data.values()):
@@ -116,7 +110,7 @@ def read_foreign(
 def _algo(given: str | None, guess: str, path: Path) -> str:
     name = (given or guess).lower()
     if name in ALGOS:
-        return name
+        return ALGOS[name]
     raise ConfigError(
         f"{path}: which algorithm? {name!r} is none of {', '.join(ALGOS)}. Give one, such as "
         "--algo ppo."
@@ -141,7 +135,7 @@ def _zoo(data: Mapping[str, Any], path: Path, env_id: str | None, algo: str | No
         fields, env = data, env_id
     else:
         raise ConfigError(f"{path}: for which environment? Give --env-id ID.")
-    ours = ALGOS[_algo(algo, path.stem.partition("-")[0], path)]
+    ours = _algo(algo, path.stem.partition("-")[0], path)
     given = {str(k): v for k, v in fields.items()}
     defaults, code = (TABLES[name].get(ours, {}) for name in ("sb3", "sb3_code"))
     mapped = map_fields(given, ours, "zoo", defaults, code)
@@ -165,7 +159,7 @@ def _cleanrl(
     name = str(data.get("exp_name") or path.stem)
     guess = next((a for a in ALGOS if name.lower().startswith(a)), None)
     by_sign = (each for each, sign in TABLES["cleanrl_signs"].items() if sign in data)
-    ours = ALGOS[_algo(algo, guess or next(by_sign, name), path)]
+    ours = _algo(algo, guess or next(by_sign, name), path)
     own = dict(TABLES["cleanrl_code"].get(ours, {}))
     if "continuous" in name and ours == "ppo":
         own |= {"normalize_obs": "rolling", "normalize_reward": True}
@@ -389,12 +383,11 @@ class _Translation:
     def put(self, name: str, value: Any) -> None:
         self.mapped.fields[name] = value
 
-    def move(
-        self, theirs: str, ours: str, convert: Callable[[Any], Any] = lambda value: value
-    ) -> None:
+    def move(self, theirs: str, ours: str, convert: Callable[[Any], Any] | None = None) -> None:
         """Put a value that is given under our name."""
         if theirs in self.rest:
-            self.put(ours, convert(self.rest.pop(theirs)))
+            value = self.rest.pop(theirs)
+            self.put(ours, value if convert is None else convert(value))
 
     def refuse(self, name: str, why: str = NO_COUNTERPART) -> None:
         self.mapped.unmapped[name] = why
@@ -411,13 +404,10 @@ class _Translation:
         rest, algo = self.rest, self.algo_id
         if rest.pop("anneal_lr", False) and "learning_rate" in rest:
             rest["learning_rate"] = f"lin_{rest['learning_rate']:g}"
-        if algo == "ppo":
-            self.move(
-                "vf_coef", "vf_coef", lambda c: c / 2
-            )  # theirs weighs half the mean of squares
-        self.move(
-            "clip_vloss", "clip_range_vf", lambda is_on: rest.get("clip_coef") if is_on else None
-        )
+        if algo == "ppo":  # theirs weighs half the mean of squares
+            self.move("vf_coef", "vf_coef", lambda c: c / 2)
+        clip = rest.get("clip_coef")
+        self.move("clip_vloss", "clip_range_vf", lambda is_on: clip if is_on else None)
         self.move("num_minibatches", "batch_size", lambda n: 1 / n)
         if "autotune" in rest:
             alpha = rest.pop("alpha", 0.2)
@@ -493,9 +483,8 @@ class _Translation:
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], Mapping):
             value = value[0]
         if not isinstance(value, Mapping):
-            is_named = isinstance(value, str)
-            self.put("hidden_dims", TABLES["zoo_layers"].get(value, value) if is_named else value)
-            return
+            named = TABLES["zoo_layers"].get(value, value) if isinstance(value, str) else value
+            return self.put("hidden_dims", named)
         actor, critic = value.get("pi"), value.get("vf", value.get("qf"))
         self.put("hidden_dims", actor)
         if critic != actor and "qf" in value:

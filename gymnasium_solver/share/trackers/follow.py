@@ -32,19 +32,14 @@ from typing import Any, NamedTuple, Protocol
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import GsolveError, RunError
-from gymnasium_solver.paths import cannot_write_file
+from gymnasium_solver.paths import writing_file
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.curves import CLOCK, LOGGED_AT, event_rows
-from gymnasium_solver.runs.files import dump_json, finite, read_json, write_atomic
+from gymnasium_solver.runs.files import dump_json, finite, read_json, take_lock, write_atomic
 from gymnasium_solver.runs.query import RunSummary, get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.suggest import did_you_mean
 from gymnasium_solver.training.observer import Observer, TrainInfo
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 
 class TrackError(GsolveError):
@@ -191,7 +186,7 @@ class CsvSink(Sink):
         if is_whole:
             writer.writeheader()
         writer.writerows({k: "" if v is None else v for k, v in row.items()} for row in rows)
-        try:
+        with writing_file("the CSV", self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if is_whole:
                 write_atomic(self.path, text.getvalue().encode())
@@ -200,8 +195,6 @@ class CsvSink(Sink):
                 file.write(text.getvalue().encode())
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError as error:
-            raise cannot_write_file("the CSV", self.path, error) from None
 
     def close(self, summary: RunSummary) -> str:
         return str(self.path)
@@ -359,20 +352,10 @@ class Follower:
 def _locked(path: Path, run_id: str, name: str) -> Iterator[None]:
     """One follower per run and tracker; a follower that is just ending is waited for."""
     with path.open("a+") as file:
-        for attempt in range(100 if fcntl is not None else 0):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if attempt == 99:
-                    file.seek(0)
-                    pid = file.read().strip() or "unknown"
-                    raise TrackError(
-                        f"{run_id} is already sent to {name} by process {pid}"
-                    ) from None
-                time.sleep(0.1)
-            except OSError:  # a file system without locks
-                break
+        if not take_lock(file.fileno(), wait_s=10.0):
+            file.seek(0)
+            pid = file.read().strip() or "unknown"
+            raise TrackError(f"{run_id} is already sent to {name} by process {pid}")
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
