@@ -23,7 +23,6 @@ from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import RolloutValues, build_actor_critic, details, prepare
 from gymnasium_solver.algos.policy_loss import (
-    LOSS_METRICS,
     Batch,
     corrected,
     policy_gradient_loss,
@@ -40,7 +39,7 @@ class A2C(Learner):
     def build(self) -> None:
         self.net, self.policy = build_actor_critic(self)
         record = self.config.has_short_sequences
-        self.descent = self.add_descent("policy", self.loss, self.net, record=record)
+        self.descent = self.add_descent("policy", self.loss, self.net, norm="all", record=record)
         self.values = RolloutValues(self)
 
     def loss(self, batch: Batch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -70,7 +69,7 @@ class A2C(Learner):
         for extension in self.extensions:
             more |= extension.learn(Learnt(rollout, extrinsic, values, hp["policy_lr"]))
 
-        found = steps.numbers(LOSS_METRICS)
+        found = steps.numbers()
         quality = data.explained_variance
         return {
             **found,

@@ -32,12 +32,6 @@ from gymnasium_solver.spaces.observations import map_obs, take_rows
 from gymnasium_solver.tree import map_tree
 
 MOST_HELD_OUT = 8192  # held-out steps that the metrics of an epoch are computed on
-METRICS = {
-    "total": "opt/loss/total",
-    "imitation": "opt/loss/imitation",
-    "entropy": "opt/policy/entropy",
-    "norm": "opt/grads/norm/all",
-}
 
 
 class DemoBatch(NamedTuple):
@@ -73,11 +67,14 @@ class BC(Learner):
             )
         self.by_mode = cfg.imitation_loss == "mse" or (cfg.imitation_loss == "auto" and is_real)
         self.net, self.policy = build_actor_critic(self, critic=False)
-        self.descent = self.add_descent("policy", self.loss, self.net)
+        self.descent = self.add_descent("policy", self.loss, self.net, norm="all")
 
     def loss(self, batch: DemoBatch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        terms = bc_loss(self.net, self.actions, batch, c["ent_coef"], by_mode=self.by_mode)
-        return terms[0], dict(zip(METRICS, terms, strict=False))
+        total, loss, entropy = bc_loss(
+            self.net, self.actions, batch, c["ent_coef"], by_mode=self.by_mode
+        )
+        found = {"opt/loss/total": total, "opt/loss/imitation": loss}
+        return total, found | {"opt/policy/entropy": entropy}
 
     def learn(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
         """One gradient step per minibatch of the rollout."""
@@ -97,7 +94,7 @@ class BC(Learner):
             details = self.descent.gradient_norms(first, numbers) | units.metrics(first.obs)
         steps = self.descent(data, numbers, hp["policy_lr"], parts)
         self.n_updates += len(parts)
-        return steps.numbers(METRICS) | self._held_out_metrics() | details
+        return steps.numbers() | self._held_out_metrics() | details
 
     @torch.no_grad()
     def _held_out_metrics(self) -> dict[str, float]:

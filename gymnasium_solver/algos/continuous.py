@@ -5,7 +5,7 @@
     metrics, errors = learn_critics(learner, batch, hp, noise, numbers)
     found = learn_actor(learner, batch, hp, noise, numbers)
 
-What soft actor-critics share is in soft.py, the losses of deterministic actors are below.
+What soft actor-critics share is in soft.py, the losses of deterministic actors are in td3.py.
 """
 
 from collections.abc import Mapping
@@ -20,19 +20,12 @@ from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.program import Hp
-from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics, with_actions
+from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, with_actions
 from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.nets.renorm import MOMENTUM, batch_statistics, take_moments
-from gymnasium_solver.policies.continuous import DeterministicPolicy
 from gymnasium_solver.spaces.actions import mask_tensor
 
-# Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.
-KEEPS = {"gaussian": 0.0, "ou": 0.85}
-CRITIC_METRICS = {"loss": "opt/loss/critic", "q": "opt/q/mean", "norm": "opt/grads/norm/critic"}
-ACTOR_METRICS = {
-    "loss": "opt/loss/policy", "norm": "opt/grads/norm/policy", "entropy": "opt/policy/entropy"
-}  # fmt: skip
 Loss = tuple[Tensor, dict[str, Tensor]]
 """A loss and its named outputs, as a descent takes them."""
 
@@ -73,23 +66,10 @@ def noisy_policy(learner: ReplayLearner, kind: type, keeps: float, **more: Any) 
     return policy
 
 
-def deterministic_policy(learner: ReplayLearner) -> DeterministicPolicy:
-    """The policy of TD3 and DDPG."""
-    cfg: Any = learner.config
-    policy: DeterministicPolicy
-    policy = noisy_policy(learner, DeterministicPolicy, KEEPS[cfg.exploration_noise_type])
-    policy.noise_std = cfg.exploration_noise.values[-1]  # until a checkpoint sets it
-    return policy
-
-
 def actor_turn(learner: ReplayLearner) -> bool:
     """Whether the next step trains the actor too: every `policy_delay` steps of the critics."""
     cfg: Any = learner.config
     return (learner.descents["critic"].optimizer.n_steps + 1) % cfg.policy_delay == 0
-
-
-def renamed(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return {names[name]: value for name, value in found.items()}
 
 
 # -- for statistics: methods of a learner --------------------------------------------------------
@@ -145,7 +125,7 @@ def learn_critics(
         given = given._replace(mask=None)  # the legal actions of s are not read
     steps = learner.critic(given, numbers, hp.get("critic_lr", hp["policy_lr"]))
     take_moments(learner.net.critic.mlps, _moments_in(steps.by_sample))
-    return renamed(steps.last(), CRITIC_METRICS), steps.by_sample["errors"]
+    return steps.last(), steps.by_sample["errors"]
 
 
 def learn_actor(
@@ -216,48 +196,11 @@ def fitted(
 ) -> Loss:
     """The critics' loss for these targets."""
     loss, q, errors = net.head.critics_loss(outputs, wanted, rows.batch.weight)
-    return loss, {"loss": loss, "q": q, "errors": rows.priorities(errors), **numbered(moments)}
+    found = {"opt/loss/critic": loss, "opt/q/mean": q, "errors": rows.priorities(errors)}
+    return loss, {**found, **numbered(moments)}
 
 
 def seen_by_actor(net: ActorCritics, rows: Rows) -> tuple[Tensor, Tensor | None]:
     """What the actor's layers take at s and, if they are given for its loss, at s'."""
     has_next = isinstance(rows.batch, ActorBatch) and rows.batch.next_obs is not None
     return rows.now(net.actor), rows.later(net.actor) if has_next else None
-
-
-def deterministic_critic_loss(
-    net: ActorCritics,
-    target_actor: Actor,
-    target_critic: Critics,
-    given: Any,
-    burn_in: int = 0,
-    noise_std: Tensor | None = None,
-    noise_clip: Tensor | None = None,
-) -> Loss:
-    """Towards the target critics' value of the target actor's action, with clipped noise on it if
-    `noise_std` is given."""
-    rows = rows_of(net, given, burn_in)
-    batch = rows.batch
-    with torch.no_grad(), batch_statistics(target_actor):
-        next_actions = torch.tanh(target_actor.layers(rows.later(target_actor)))
-        if noise_std is not None:
-            assert batch.noise is not None
-            assert noise_clip is not None
-            noise = (batch.noise * noise_std).clamp(-noise_clip, noise_clip)
-            next_actions = (next_actions + noise).clamp(-1.0, 1.0)
-    outputs, following, moments = both_critics(
-        net, target_critic, rows, batch.actions, next_actions
-    )
-    with torch.no_grad():
-        wanted = net.head.target(net.head.lowest(following), batch.reward, batch.discount)
-    return fitted(net, rows, outputs, wanted, moments)
-
-
-def deterministic_actor_loss(net: ActorCritics, given: Any, burn_in: int = 0) -> Loss:
-    """Minus the first critic's value of the actor's action."""
-    rows = rows_of(net, given, burn_in)
-    y, beside = seen_by_actor(net, rows)
-    with batch_statistics(net.actor) as moments:
-        actions = torch.tanh(net.actor.outputs(y, beside))
-    loss = -rows.mean(net.head.value(net.critic.first(rows.now(net.critic), actions)))
-    return loss, {"loss": loss, **numbered(moments)}

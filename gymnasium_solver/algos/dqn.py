@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.algos.configs.dqn import DQNConfig
-from gymnasium_solver.algos.q_learning import METRICS, build_q_network
+from gymnasium_solver.algos.q_learning import build_q_network
 from gymnasium_solver.algos.r2d2 import sequence_errors, sequence_loss
 from gymnasium_solver.algos.replay_learner import ReplayLearner, SequenceLengths
 from gymnasium_solver.data.replay import ReplayBatch
@@ -82,17 +82,17 @@ class DQN(ReplayLearner):
         is_copied = cfg.tau == 1
         self.target_copy_freq = cfg.target_update_freq if is_copied else None
         self.descent = self.add_descent(
-            "q", loss, self.net.q, record=cfg.has_short_sequences,
+            "q", loss, self.net.q, norm="all", record=cfg.has_short_sequences,
             target=True, tau=None if is_copied else cfg.tau,
         )  # fmt: skip
         self.target = cast(QHead, self.descent.target)
         renews = self._renew_noise if cfg.noisy else None
-        self.program = self.add_program(Single(self.descent, "policy_lr", METRICS), before=renews)
+        self.program = self.add_program(Single(self.descent, "policy_lr"), before=renews)
 
     def loss(self, batch: ReplayBatch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         q, loss, error = q_losses(self.net, self.target, batch, self.config.double)
         total = (batch.weight * loss).mean()
-        return total, {"loss": total, "q": q.mean(), "errors": error}
+        return total, {"opt/loss/td": total, "opt/q/mean": q.mean(), "errors": error}
 
     def sequence_loss(
         self, batch: SequenceBatch, c: Mapping[str, Tensor]
@@ -104,7 +104,7 @@ class DQN(ReplayLearner):
         )
         total, priority = sequence_loss(errors, batch, cfg.loss == "huber")
         mean = q.sum() / batch.valid.sum().clamp(min=1.0)
-        return total, {"loss": total, "q": mean, "errors": priority}
+        return total, {"opt/loss/td": total, "opt/q/mean": mean, "errors": priority}
 
     def before_rollout(self, env_steps: int, total_steps: int) -> None:
         super().before_rollout(env_steps, total_steps)

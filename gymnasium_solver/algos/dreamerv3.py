@@ -22,7 +22,6 @@ import numpy as np
 from torch import Tensor
 
 from gymnasium_solver.algos.configs.dreamerv3 import DreamerV3Config
-from gymnasium_solver.algos.continuous import renamed
 from gymnasium_solver.algos.dreamerv3_losses import DreamBatch, LossWeights, dreamer_loss
 from gymnasium_solver.algos.learner import Part
 from gymnasium_solver.algos.replay_learner import AnySample, ReplayLearner, SequenceLengths
@@ -35,22 +34,6 @@ from gymnasium_solver.policies.latent import LatentPolicy
 from gymnasium_solver.spaces.action_dists import require_discrete_or_box
 from gymnasium_solver.spaces.observations import map_obs
 from gymnasium_solver.tree import map_tree
-
-METRICS = {
-    "dynamics": "opt/loss/dynamics",
-    "representation": "opt/loss/representation",
-    "reconstruction": "opt/loss/reconstruction",
-    "reward": "opt/loss/reward",
-    "termination": "opt/loss/termination",
-    "replay_critic": "opt/loss/replay_critic",
-    "policy": "opt/loss/policy",
-    "critic": "opt/loss/critic",
-    "entropy": "opt/policy/entropy",
-    "value": "opt/imagined/value",
-    "scale": "opt/imagined/scale",
-    "loss": "opt/loss/model",
-    "norm": "opt/grads/norm/model",
-}
 
 
 class DreamerV3(ReplayLearner):
@@ -94,7 +77,9 @@ class DreamerV3(ReplayLearner):
         is_recorded = self.device.type != "cpu"
         if self.execution.fuses and cfg.compile == "fused":
             self.net.rssm.rows.fuse = fuse
-        self.descent = self.add_descent("all", self.loss, parts, record=is_recorded, fuse=False)
+        self.descent = self.add_descent(
+            "all", self.loss, parts, norm="model", record=is_recorded, fuse=False
+        )
         self.slow = self.descent.target
         self.loss_weights = LossWeights(
             cfg.dyn_coef, cfg.rep_coef, cfg.replay_critic_coef, cfg.free_nats, cfg.td_lambda,
@@ -134,7 +119,7 @@ class DreamerV3(ReplayLearner):
         numbers = {"gamma": self.config.gamma, "ent_coef": hp["ent_coef"]}
         steps = self.descent(given, numbers, hp["policy_lr"])
         self.net.return_range.copy_(steps.by_sample["bounds"])
-        return Learnt(renamed(steps.last(), METRICS))
+        return Learnt(steps.last())
 
     def _action_noise(self, *lead: int) -> Tensor:
         """Normal for real numbers, exponential for choices."""

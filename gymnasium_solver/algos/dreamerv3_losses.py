@@ -155,8 +155,8 @@ def critic_loss(
 def behaviour_losses(
     net: DreamerNet, slow: nn.Module, kind: ActionKind, dream: Dream, c: Mapping[str, Tensor],
     td_lambda: float,
-) -> tuple[dict[str, Tensor], Tensor]:  # fmt: skip
-    """Losses of actor and critic on a dream, with metrics; and the returns [H, N] of its states."""
+) -> tuple[dict[str, Tensor], dict[str, Tensor], Tensor]:  # fmt: skip
+    """Losses of actor and critic on a dream, statistics, and the returns [H, N] of its states."""
     states, (n_steps, n) = dream.states, dream.states[1:].shape[:2]
     outputs = net.critic(states[:-1])
     with torch.no_grad():
@@ -174,14 +174,14 @@ def behaviour_losses(
     log_prob, entropy = log_prob.view(n_steps, n), entropy.view(n_steps, n)
     gain = log_prob * advantage + c["ent_coef"] * entropy
     fitted = critic_loss(net, slow, states[:-1], outputs, returns)
-    return {
-        "policy": -(weight * gain).mean(),
-        "critic": (weight * fitted).mean(),
-        "entropy": entropy.detach().mean(),
-        "value": value.mean(),
-        "scale": return_scale(bounds),
+    losses = {"policy": -(weight * gain).mean(), "critic": (weight * fitted).mean()}
+    found = {
+        "opt/policy/entropy": entropy.detach().mean(),
+        "opt/imagined/value": value.mean(),
+        "opt/imagined/scale": return_scale(bounds),
         "bounds": bounds,
-    }, returns
+    }
+    return losses, found, returns
 
 
 def replay_critic_loss(
@@ -210,7 +210,7 @@ def dreamer_loss(
     reward, _ = net.head.loss(net.model.reward(states), batch.reward)
     ends = continuation_loss(net.model.continuation(states).squeeze(-1), batch.terminal, gamma)
     dream = imagine(net, kind, rows.detach(), batch)
-    found, returns = behaviour_losses(net, slow, kind, dream, c, weights.td_lambda)
+    learnt, found, returns = behaviour_losses(net, slow, kind, dream, c, weights.td_lambda)
     if net.model.project is None:
         again = reconstruction_loss(net, net.reconstructed(rows), seen).mean()
     else:
@@ -224,11 +224,13 @@ def dreamer_loss(
         "replay_critic": replay_critic_loss(
             net, slow, states, batch, returns[0].view(shape), gamma, weights.td_lambda
         ),
+        **learnt,
     }
     total = weights.dynamics * losses["dynamics"]
     total = total + weights.representation * losses["representation"]
     total = total + weights.reconstruction * losses["reconstruction"]
     total = total + losses["reward"] + losses["termination"]
     total = total + weights.replay_critic * losses["replay_critic"]
-    total = total + found["policy"] + found["critic"]
-    return total, {**losses, **found, "loss": total}
+    total = total + losses["policy"] + losses["critic"]
+    named = {f"opt/loss/{name}": loss for name, loss in losses.items()}
+    return total, {**named, **found, "opt/loss/model": total}

@@ -190,10 +190,13 @@ class Learner(Agent):
         tau: Any = None,
         ema_every: int = 1,
         share: Descent | None = None,
+        norm: str | None = None,
         **settings: Any,
     ) -> Descent:
         """Gradient steps of a loss on the parameters of a module, or of several by the names of
-        their groups, by the configured optimiser. They are saved with the learner.
+        their groups, by the configured optimiser. They are saved with the learner. Outputs of the
+        loss have the names of metrics, and so has the norm of the gradient: opt/grads/norm/NAME, or
+        with `norm` in place of the name.
 
         `loss`: None if gradients are known. `record`: False if the loss cannot be recorded, because
         its control flow depends on data. `fuse`: False if it has so many operations that fusing
@@ -221,6 +224,7 @@ class Learner(Agent):
             steps_in_c=share is None,
             bf16=self.config.bf16,
             fuse=fuse and how.fuses and not self.config.bf16,
+            norm=f"opt/grads/norm/{norm or name}",
         )
         descent.timer = self._timer
         if descent.has_loss:  # a stack computes together what has the same config but for the seed

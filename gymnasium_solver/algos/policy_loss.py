@@ -86,8 +86,8 @@ def policy_gradient_loss(
         value_loss = mean_over(critic_losses(net, value, batch), batch)
     entropy_mean = mean_over(entropy, batch)
     total = policy_loss + c["vf_coef"] * value_loss - c["ent_coef"] * entropy_mean
-    terms = {"policy": policy_loss, "value": value_loss, "entropy": entropy_mean}
-    return total, {"total": total, **terms}
+    terms = (total, policy_loss, value_loss, entropy_mean)
+    return total, dict(zip(MEASURED, terms, strict=False))
 
 
 def critic_losses(net: ActorCritic, outputs: Tensor, batch: Batch) -> Tensor:
@@ -104,15 +104,6 @@ def mean_over(values: Tensor, batch: Batch) -> Tensor:
         return values.mean()
     weight = batch.valid.flatten().to(values.dtype)
     return (values * weight).sum() / weight.sum().clamp(min=1.0)
-
-
-LOSS_METRICS = {
-    "total": "opt/loss/total",
-    "policy": "opt/loss/policy",
-    "value": "opt/loss/value",
-    "entropy": "opt/policy/entropy",
-    "norm": "opt/grads/norm/all",
-}
 
 
 def scaled_losses(

@@ -107,7 +107,7 @@ class PPO(Learner):
         cfg = self.config
         self.net, self.policy = build_actor_critic(self)
         is_short = cfg.has_short_sequences
-        self.descent = self.add_descent("policy", self.loss, self.net, record=is_short)
+        self.descent = self.add_descent("policy", self.loss, self.net, norm="all", record=is_short)
         self.values = RolloutValues(self)
         has_bonus = any(cfg.ent_coef.values)
         self.numbers = [

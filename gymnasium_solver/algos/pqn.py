@@ -22,7 +22,7 @@ from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.pqn import PQNConfig
 from gymnasium_solver.algos.device_update import MEASURED_ROWS, DeviceUpdate
 from gymnasium_solver.algos.learner import Learner
-from gymnasium_solver.algos.q_learning import METRICS, QBatch, QFit, build_q_network
+from gymnasium_solver.algos.q_learning import QBatch, QFit, build_q_network
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
@@ -76,8 +76,7 @@ class PQNDeviceUpdate(DeviceUpdate):
         found = self.passes(batch, {}, hp["policy_lr"])
         outputs = torch.cat([steps.values for steps in found]).mean(0)
         norm = torch.cat([steps.norms for steps in found]).mean()
-        means = dict(zip(found[0].names, outputs, strict=True)) | {"norm": norm}
-        return {METRICS[name]: mean for name, mean in means.items()}
+        return {**dict(zip(found[0].names, outputs, strict=True)), self.descent.norm: norm}
 
     def details(self, hp: Mapping[str, float]) -> dict[str, float]:
         stride = -(-len(self._newest.target) // MEASURED_ROWS)

@@ -23,8 +23,6 @@ from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.action_dists import require_discrete
 from gymnasium_solver.tree import map_tree
 
-METRICS = {"loss": "opt/loss/td", "q": "opt/q/mean", "norm": "opt/grads/norm/all"}
-
 
 def build_q_network(
     learner: Learner, exploration: Exploration, **options: Any
@@ -88,11 +86,11 @@ class QFit:
     def __init__(self, learner: Learner):
         self.learner, self.net = learner, learner.net
         is_short = getattr(learner.config, "has_short_sequences", True)
-        self.descent = learner.add_descent("q", self._loss, self.net.q, record=is_short)
+        self.descent = learner.add_descent("q", self._loss, self.net.q, norm="all", record=is_short)
 
     def _loss(self, batch: QBatch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         loss, q = q_loss(self.net, batch)
-        return loss, {"loss": loss, "q": q}
+        return loss, {"opt/loss/td": loss, "opt/q/mean": q}
 
     def values(self, rollout: Rollout) -> np.ndarray:
         """Q-values of all observations of a rollout [T + 1, N, A]; with a recurrent core, each with
@@ -122,7 +120,7 @@ class QFit:
         details = self._first_details(batch, parts[0]) if learner.take_details() else {}
         steps = self.descent(batch, {}, lr, parts)
         learner.n_updates += 1
-        return steps.numbers(METRICS) | details
+        return steps.numbers() | details
 
     def _first_details(self, batch: QBatch, part: Part) -> dict[str, float]:
         index = slice(None) if part is None else self.learner.to_device(part)

@@ -28,7 +28,6 @@ from gymnasium_solver.algos.on_policy import (
     prepare,
 )
 from gymnasium_solver.algos.policy_loss import (
-    LOSS_METRICS,
     Batch,
     policy_gradient_loss,
     scaled_losses,
@@ -45,7 +44,7 @@ class Reinforce(Learner):
         self.has_critic = cfg.resolved_baseline == "value"
         self.net, self.policy = build_actor_critic(self, critic=self.has_critic)
         record = cfg.has_short_sequences
-        self.descent = self.add_descent("policy", self.loss, self.net, record=record)
+        self.descent = self.add_descent("policy", self.loss, self.net, norm="all", record=record)
         self.values = RolloutValues(self)
 
     def loss(self, batch: Batch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -65,7 +64,7 @@ class Reinforce(Learner):
             more = details(self, self.descent, data, numbers, parts[0], rollout)
         steps = self.descent(data.batch, numbers, hp["policy_lr"], parts)
         self.n_updates += 1
-        found = steps.numbers(LOSS_METRICS)
+        found = steps.numbers()
         if self.has_critic:
             more["opt/value/explained_var"] = data.explained_variance
         return found | scaled_losses(found, hp, self.has_critic) | more

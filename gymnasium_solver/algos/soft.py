@@ -21,7 +21,6 @@ from torch import Tensor
 
 from gymnasium_solver.algos.batch_rows import rows_of
 from gymnasium_solver.algos.continuous import (
-    ACTOR_METRICS,
     Bounds,
     Loss,
     both_critics,
@@ -29,7 +28,6 @@ from gymnasium_solver.algos.continuous import (
     fitted,
     learn_actor,
     numbered,
-    renamed,
     seen_by_actor,
 )
 from gymnasium_solver.data.sequences import SequenceBatch
@@ -79,11 +77,11 @@ def learn_actor_and_alpha(
     alpha = alpha_of(learner, hp)
     numbers = {"alpha": alpha, **numbers}
     found = learn_actor(learner, batch, hp, noise_for(learner, batch), numbers, **more)
-    metrics = {**renamed(found, ACTOR_METRICS), "opt/policy/alpha": alpha}
+    found |= {"opt/policy/alpha": alpha}
     if learner.alpha is not None:
-        gap = found["entropy"] - target_entropy(learner, hp, batch)
-        metrics |= learn_alpha(learner, learner.alpha, like, gap, hp)
-    return metrics
+        gap = found["opt/policy/entropy"] - target_entropy(learner, hp, batch)
+        found |= learn_alpha(learner, learner.alpha, like, gap, hp)
+    return found
 
 
 # -- the temperature -----------------------------------------------------------------------------
@@ -167,7 +165,7 @@ def actor_loss(
         actions, log_prob = net.actor.sampled(y, rows.batch.noise, beside)
     q = net.head.value(net.critic.values(rows.now(net.critic), actions)).amin(0)
     loss, entropy = rows.mean(alpha * log_prob - q), -rows.mean(log_prob.detach())
-    return loss, {"loss": loss, "entropy": entropy, **numbered(moments)}
+    return loss, {"opt/loss/policy": loss, "opt/policy/entropy": entropy, **numbered(moments)}
 
 
 # -- losses for discrete actions -----------------------------------------------------------------
@@ -208,7 +206,8 @@ def discrete_actor_loss(
             steady = legal_log_probs(steady_actor.layers(rows.now(steady_actor)), mask)
             wanted = -(steady.exp() * steady).sum(1)
         loss = loss + c["penalty_coef"] * 0.5 * rows.mean((entropy - wanted).square())
-    return loss, {"loss": loss, "entropy": rows.mean(entropy.detach()), **numbered(moments)}
+    found = {"opt/loss/policy": loss, "opt/policy/entropy": rows.mean(entropy.detach())}
+    return loss, {**found, **numbered(moments)}
 
 
 def legal_log_probs(logits: Tensor, mask: Tensor | None) -> Tensor:

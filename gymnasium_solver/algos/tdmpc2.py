@@ -23,7 +23,6 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.algos.configs.tdmpc2 import TDMPC2Config
-from gymnasium_solver.algos.continuous import renamed
 from gymnasium_solver.algos.learner import Part
 from gymnasium_solver.algos.replay_learner import AnySample, ReplayLearner, SequenceLengths
 from gymnasium_solver.algos.tdmpc2_losses import (
@@ -48,20 +47,6 @@ from gymnasium_solver.tree import map_tree
 
 POLICY_ADAM_EPS = 1e-5
 WORTH_STOPPING = 8  # updates that are left: a few more are made in less than a second
-MODEL_METRICS = {
-    "consistency": "opt/loss/consistency",
-    "reward": "opt/loss/reward",
-    "value": "opt/loss/critic",
-    "termination": "opt/loss/termination",
-    "loss": "opt/loss/model",
-    "q": "opt/q/mean",
-    "norm": "opt/grads/norm/model",
-}
-POLICY_METRICS = {
-    "loss": "opt/loss/policy",
-    "entropy": "opt/policy/entropy",
-    "norm": "opt/grads/norm/policy",
-}
 
 
 class TDMPC2(ReplayLearner):
@@ -187,7 +172,6 @@ class TDMPC2(ReplayLearner):
             shift=self.uniform_noise(n, n_steps + 1, 2) if shifts else None,
         )  # fmt: skip
         steps = self.model(given, {"gamma": cfg.gamma}, lr)
-        metrics = renamed(steps.last(), MODEL_METRICS)
         latent = PolicyBatch(
             steps.by_sample["z"],
             torch.cat([torch.ones_like(batch.valid[:, :1]), batch.valid], dim=1),
@@ -196,9 +180,8 @@ class TDMPC2(ReplayLearner):
             keep=self._dropout(n, n_steps + 1),
         )
         scale = self.net.q_scale.copy_(next_scale(self.net, latent, cfg.tau))
-        found = self.prior(latent, {"scale": scale, "entropy": hp["ent_coef"]}, lr).last()
-        metrics |= renamed(found, POLICY_METRICS)
-        return Learnt({**metrics, "opt/q/scale": scale.clone()})
+        taken = self.prior(latent, {"scale": scale, "entropy": hp["ent_coef"]}, lr)
+        return Learnt({**steps.last(), **taken.last(), "opt/q/scale": scale.clone()})
 
     def _two_critics(self, n: int) -> Tensor:
         """Ones for two random critics, the same ones in all n rows."""

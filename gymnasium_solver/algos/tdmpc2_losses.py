@@ -32,7 +32,7 @@ class LossWeights(NamedTuple):
     rho: float
     consistency: float
     reward: float
-    value: float
+    critic: float
     termination: float
     shift: int = 0  # pixels by which images are moved at most
 
@@ -122,16 +122,17 @@ def model_loss(
     losses = {
         "consistency": mean(torch.stack(errors, dim=1)),
         "reward": mean(reward_loss.view(n, n_steps)),
-        "value": mean(value_loss.mean(0).view(n, n_steps)),
+        "critic": mean(value_loss.mean(0).view(n, n_steps)),
     }
     total = weights.consistency * losses["consistency"] + weights.reward * losses["reward"]
-    total = total + weights.value * losses["value"]
+    total = total + weights.critic * losses["critic"]
     ends = net.end_logits(_rows(z[:, 1:]))
     if ends is not None:
         losses["termination"] = termination_loss(ends.view(n, n_steps), batch.goes_on, batch.valid)
         total = total + weights.termination * losses["termination"]
     q = head.value(outputs.detach()).mean()
-    return total, {**losses, "loss": total, "q": q, "z": z.detach()}
+    found = {f"opt/loss/{name}": loss for name, loss in losses.items()}
+    return total, {**found, "opt/loss/model": total, "opt/q/mean": q, "z": z.detach()}
 
 
 def termination_loss(logits: Tensor, goes_on: Tensor, valid: Tensor) -> Tensor:
@@ -175,4 +176,4 @@ def policy_loss(
     q, log_prob = policy_values(net, batch)
     gain = q / c["scale"] - c["entropy"] * net.n_actions * log_prob
     loss = -(step_weights(batch.valid, rho) * gain).sum(1).mean()
-    return loss, {"loss": loss, "entropy": -log_prob.detach().mean()}
+    return loss, {"opt/loss/policy": loss, "opt/policy/entropy": -log_prob.detach().mean()}

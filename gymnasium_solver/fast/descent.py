@@ -52,10 +52,11 @@ class Steps:
         norms: Tensor | list[Tensor],
         by_sample: dict[str, Tensor] | None = None,
         is_stopped: bool = False,
+        norm: str = "norm",
     ):
         """`values` [steps, names]: the outputs of the loss that are numbers, as a table or one by
-        one; `norms` [steps]: of the gradients, before clipping."""
-        self.names, self._values, self._norms = names, values, norms
+        one; `norms` [steps]: of the gradients, before clipping; `norm`: what these are called."""
+        self.names, self._values, self._norms, self._norm = names, values, norms, norm
         self.by_sample = by_sample or {}
         """Outputs with one row per sample, from the last step."""
         self.is_stopped = is_stopped
@@ -81,25 +82,24 @@ class Steps:
         return self._values
 
     def last(self) -> dict[str, Tensor]:
-        """Outputs by name, and the norm of the gradient as "norm", of the last step."""
+        """Outputs by name, and the norm of the gradient, of the last step."""
         k = len(self.names)
         row = self._values[-k:] if isinstance(self._values, list) else self._values[-1].unbind()
-        return {**dict(zip(self.names, row, strict=True)), "norm": self._norms[-1]}
+        return {**dict(zip(self.names, row, strict=True)), self._norm: self._norms[-1]}
 
     def means(self) -> dict[str, Tensor]:
         """The same, averaged over the steps."""
         if not len(self):
             return {}
         found = torch.cat([self.values, self.norms.unsqueeze(1)], 1).mean(0).unbind()
-        return dict(zip((*self.names, "norm"), found, strict=True))
+        return dict(zip((*self.names, self._norm), found, strict=True))
 
-    def numbers(self, names: Mapping[str, str]) -> dict[str, float]:
-        """The means as numbers, under other names; on a GPU this waits for the steps."""
+    def numbers(self) -> dict[str, float]:
+        """The means as numbers; on a GPU this waits for the steps."""
         means = self.means()
         if not means:
             return {}
-        values = torch.stack(list(means.values())).tolist()
-        return {names[name]: value for name, value in zip(means, values, strict=True)}
+        return dict(zip(means, torch.stack(list(means.values())).tolist(), strict=True))
 
 
 class Descent:
@@ -115,13 +115,15 @@ class Descent:
         steps_in_c: bool = True,
         bf16: bool = False,
         fuse: bool = False,
+        norm: str = "norm",
     ):
         """`loss`: None if gradients are known (`along`). `record`, `compile`, `fuse`: see
         LossGradient.
         `constants`: other tensors that the loss reads and that may change in place. `steps_in_c`:
         False for a second loss on the parameters of another descent, whose optimiser steps in that
-        one's form. `bf16`: the loss computes in bfloat16 where that is safe; on a GPU only."""
-        self.name, self.loss, self.optimizer = name, loss, optimizer
+        one's form. `bf16`: the loss computes in bfloat16 where that is safe; on a GPU only.
+        `norm`: what steps call the norm of their gradient."""
+        self.name, self.loss, self.optimizer, self.norm = name, loss, optimizer, norm
         self.timer: Timer = OFF
         self._bf16 = bf16 and optimizer.flat.is_cuda
         self._given: tuple[str, ...] = ()  # names of the numbers
@@ -251,7 +253,7 @@ class Descent:
             names = tuple(single)
             values += single.values()
             by_sample = {name: output for name, output in named.items() if output.ndim}
-        return Steps(names, values, norms, by_sample, is_stopped)
+        return Steps(names, values, norms, by_sample, is_stopped, self.norm)
 
     def _in_one_call(
         self, batch: Any, numbers: Numbers, lr: float | Tensor, parts: Sequence[Part],
@@ -271,7 +273,7 @@ class Descent:
             values, norms = native.descend(
                 leaves_of(batch), parts, coefficients, self.optimizer, float(lr), limit
             )
-        return Steps(names, values, norms, is_stopped=len(norms) < len(parts))
+        return Steps(names, values, norms, None, len(norms) < len(parts), self.norm)
 
     def _together(
         self, batch: Any, numbers: Numbers, lr: float | Tensor, parts: Sequence[Part], n_rows: int
@@ -295,7 +297,8 @@ class Descent:
             norms: Tensor | None = lane.together("descent", asked)
         if norms is None:
             return None
-        return Steps((), torch.empty(len(norms), 0, device=norms.device), norms)
+        values = torch.empty(len(norms), 0, device=norms.device)
+        return Steps((), values, norms, norm=self.norm)
 
     def _indices(self, parts: Sequence[Rows]) -> Sequence[Tensor | slice | None]:
         """The parts as tensors on the device, in one transfer."""

@@ -45,11 +45,10 @@ Step = Callable[[Any, Hp, Any], Learnt]
 
 
 class Single(NamedTuple):
-    """A step that is one descent: the names of its learning rate and of its metrics."""
+    """A step that is one descent, and the name of its learning rate."""
 
     descent: Descent
     lr: str
-    metrics: Mapping[str, str]  # by output of the loss, and "norm"
 
 
 class Feed(Protocol):
@@ -145,15 +144,14 @@ class Program:
         if steps.by_sample and len(batches) == 1:
             self.feed.set_priorities(sample, *steps.by_sample.values())
         table = torch.cat([steps.values, steps.norms.unsqueeze(1)], 1)
-        names = [single.metrics[name] for name in (*steps.names, "norm")]
+        names = (*steps.names, single.descent.norm)
         return [dict(zip(names, row, strict=True)) for row in table.tolist()]
 
     def _one_step(self, batch: Any, hp: Hp, turn: Any) -> Learnt:
         single = self._single
         assert single is not None
         steps = single.descent(batch, {}, hp[single.lr])
-        metrics = {single.metrics[name]: value for name, value in steps.means().items()}
-        return Learnt(metrics, next(iter(steps.by_sample.values()), None))
+        return Learnt(steps.means(), next(iter(steps.by_sample.values()), None))
 
     # -- steps of several descents ----------------------------------------------------------
 

@@ -306,4 +306,4 @@ def test_actions_of_an_older_policy_are_weighted() -> None:
     numbers = {"ent_coef": torch.tensor(0.0), "vf_coef": torch.tensor(0.0)}
     weighted = batch._replace(advantage=weight)
     _, found = policy_gradient_loss(agent.net, agent.actions, weighted, numbers)
-    assert torch.allclose(found["policy"], -(weight * now.log()).mean(), atol=1e-6)
+    assert torch.allclose(found["opt/loss/policy"], -(weight * now.log()).mean(), atol=1e-6)

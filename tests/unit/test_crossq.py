@@ -65,7 +65,7 @@ def test_the_target_comes_from_the_same_pass_without_gradient() -> None:
     q, next_q = both[:, :5, 0], both[:, 5:, 0]
     wanted = (batch.reward + 0.9 * (torch.minimum(*next_q) - 0.3 * log_prob)).detach()
     torch.testing.assert_close(found["errors"], (q - wanted).abs().mean(0))
-    torch.testing.assert_close(found["q"], q.mean())
+    torch.testing.assert_close(found["opt/q/mean"], q.mean())
     expected = 0.5 * ((q[0] - wanted).square().mean() + (q[1] - wanted).square().mean())
     torch.testing.assert_close(loss, expected)
     moments = moments_in(found)
@@ -85,7 +85,7 @@ def test_a_pass_apart_would_give_other_values() -> None:
     apart, _ = train_pass(net.critic.mlps.layers, torch.cat([batch.obs, batch.actions], 1))
     far = batch._replace(next_obs=batch.next_obs + 5)
     _, found = critic_loss(net, None, far, torch.tensor(0.0), bounds=PLAIN)
-    assert abs(float(found["q"] - apart.detach().mean())) > 0.01
+    assert abs(float(found["opt/q/mean"] - apart.detach().mean())) > 0.01
 
 
 def test_the_actor_climbs_critics_with_running_moments() -> None:
@@ -96,7 +96,7 @@ def test_the_actor_climbs_critics_with_running_moments() -> None:
     actions, log_prob = squash(outputs, noise)
     q = net.critic(batch.obs, actions)
     torch.testing.assert_close(loss, (0.3 * log_prob - torch.minimum(*q)).mean())
-    torch.testing.assert_close(found["entropy"], -log_prob.mean().detach())
+    torch.testing.assert_close(found["opt/policy/entropy"], -log_prob.mean().detach())
     assert len(moments_in(found)) == len(expected_moments) == 4
 
 
@@ -120,7 +120,7 @@ def test_discrete_targets_are_exact_expectations_over_legal_actions() -> None:
     wanted = (batch.reward + 0.9 * soft).detach()
     q = now[:, torch.arange(5), taken]
     torch.testing.assert_close(found["errors"], (q - wanted).abs().mean(0).detach())
-    torch.testing.assert_close(found["q"], q.mean().detach())
+    torch.testing.assert_close(found["opt/q/mean"], q.mean().detach())
     torch.testing.assert_close(loss, 0.5 * (q - wanted).square().mean(1).sum())
     assert len(moments_in(found)) == 4
 

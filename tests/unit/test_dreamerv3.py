@@ -208,11 +208,15 @@ def test_states_correlate_with_tokens_in_place_of_a_decoder() -> None:
     own = learner(image(48, 48, 3), decoder_free=True)
     net, batch = own.net, batch_of(own)
     total, losses = dreamer_loss(net, own.slow, own.actions, batch, numbers(), own.loss_weights)
-    others = losses["dynamics"] + 0.1 * losses["representation"] + losses["reward"]
-    others += losses["termination"] + 0.3 * losses["replay_critic"]
-    others += losses["policy"] + losses["critic"]
+    others = (
+        losses["opt/loss/dynamics"]
+        + 0.1 * losses["opt/loss/representation"]
+        + losses["opt/loss/reward"]
+    )
+    others += losses["opt/loss/termination"] + 0.3 * losses["opt/loss/replay_critic"]
+    others += losses["opt/loss/policy"] + losses["opt/loss/critic"]
     assert total.item() == pytest.approx(
-        (others + 0.05 * losses["reconstruction"]).item(), rel=1e-5
+        (others + 0.05 * losses["opt/loss/reconstruction"]).item(), rel=1e-5
     )
     # Tokens stay as they are: the encoder learns through the states alone.
     assert net.model.project is not None
@@ -575,7 +579,7 @@ def test_losses_of_actor_and_critic_by_hand() -> None:
     generator = torch.Generator().manual_seed(0)
     states = torch.randn(3, 6, net.state_width, generator=generator)
     actions = torch.randint(0, 2, (2, 6), generator=generator)
-    found, returns = behaviour_losses(
+    found, _, returns = behaviour_losses(
         net, slow, own.actions, Dream(states, actions), numbers(), 0.95
     )
     with torch.no_grad():
@@ -632,9 +636,17 @@ def test_the_whole_loss_and_where_its_gradients_go() -> None:
     trained(own.net.critic, own.slow, own.net.model.reward)
     batch = batch_of(own, ends=3)
     total, found = dreamer_loss(own.net, own.slow, own.actions, batch, numbers(), own.loss_weights)
-    by_hand = found["dynamics"] + 0.1 * found["representation"] + found["reconstruction"]
-    by_hand += found["reward"] + found["termination"] + 0.3 * found["replay_critic"]
-    by_hand += found["policy"] + found["critic"]
+    by_hand = (
+        found["opt/loss/dynamics"]
+        + 0.1 * found["opt/loss/representation"]
+        + found["opt/loss/reconstruction"]
+    )
+    by_hand += (
+        found["opt/loss/reward"]
+        + found["opt/loss/termination"]
+        + 0.3 * found["opt/loss/replay_critic"]
+    )
+    by_hand += found["opt/loss/policy"] + found["opt/loss/critic"]
     assert total.item() == pytest.approx(by_hand.item(), rel=1e-5)
     names = [name for name, _ in own.net.named_parameters()]
     grads = torch.autograd.grad(total, list(own.net.parameters()), retain_graph=True)
@@ -643,7 +655,9 @@ def test_the_whole_loss_and_where_its_gradients_go() -> None:
     with torch.no_grad():
         assert own.net.return_range.tolist() == [0.0, 0.0]  # the loss changes nothing
     tokens: Any = own.net.model.encode_numbers
-    (grad,) = torch.autograd.grad(found["replay_critic"], [tokens[0].weight], retain_graph=True)
+    (grad,) = torch.autograd.grad(
+        found["opt/loss/replay_critic"], [tokens[0].weight], retain_graph=True
+    )
     assert grad.abs().max() > 0  # reaches the encoder
     assert all(p.grad is None for p in own.slow.parameters())
 

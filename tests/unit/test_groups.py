@@ -149,7 +149,9 @@ def test_reinforce_plus_plus_is_a_clipped_ratio(tmp_path: Path) -> None:
     batch = batch._replace(log_prob=batch.log_prob - moved)
     zero = torch.tensor(0.0)
     numbers = {"ent_coef": zero, "vf_coef": zero, "clip_range": torch.tensor(0.2)}
-    found = -policy_gradient_loss(agent.net, agent.actions, batch, numbers)[1]["policy"].item()
+    found = -policy_gradient_loss(agent.net, agent.actions, batch, numbers)[1][
+        "opt/loss/policy"
+    ].item()
     outputs = agent.net.actor(batch.obs).detach()
     new = torch.log_softmax(outputs, 1).gather(1, batch.actions[:, None])[:, 0]
     wanted = [

@@ -147,7 +147,7 @@ def test_the_target_is_reward_plus_the_lowest_next_value_and_entropy() -> None:
         "critics of 0: the error is the target"
     )
     assert loss.item() == pytest.approx(2 * 0.5 * (wanted[0] ** 2 + 4) / 2), "two critics"
-    assert found["q"].item() == 0
+    assert found["opt/q/mean"].item() == 0
 
 
 def test_weights_of_prioritised_replay_scale_the_loss_and_not_the_errors() -> None:
@@ -158,7 +158,7 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_not_the_errors() -> No
     # Critic 1 errs by -4 and 1, critic 3 by -2 and 3.
     assert loss.item() == pytest.approx(0.5 * ((0.25 * 16 + 1) / 2 + (0.25 * 4 + 9) / 2))
     assert found["errors"].tolist() == [(4 + 2) / 2, (1 + 3) / 2]
-    assert found["q"].item() == 2
+    assert found["opt/q/mean"].item() == 2
 
 
 def test_the_critics_alone_get_a_gradient() -> None:
@@ -182,7 +182,7 @@ def test_the_actor_climbs_the_lowest_value_and_its_entropy() -> None:
     assert (q[1] < q[0]).any()
     expected = [0.3 * log_prob[i] - min(q[0, i], q[1, i]) for i in range(32)]
     torch.testing.assert_close(loss, sum(expected) / 32)
-    torch.testing.assert_close(found["entropy"], -log_prob.detach().mean())
+    torch.testing.assert_close(found["opt/policy/entropy"], -log_prob.detach().mean())
 
 
 # -- the temperature ------------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_each_discrete_action_is_learnt_by_its_own_output() -> None:
     batch = batch_for([2, 0], [0.0, 0.0], [0.0, 0.0])
     loss, found = discrete_critic_loss(net, net.critic, batch, torch.tensor(0.0))
     assert found["errors"].tolist() == [(3 + 6) / 2, (1 + 4) / 2]
-    assert found["q"].item() == pytest.approx((3 + 1 + 6 + 4) / 4)
+    assert found["opt/q/mean"].item() == pytest.approx((3 + 1 + 6 + 4) / 4)
     loss.backward()
     gradient = next(net.critic.parameters()).grad
     assert gradient is not None
@@ -333,7 +333,7 @@ def test_the_discrete_actor_against_brute_force() -> None:
             pa * (0.4 * math.log(pa) - float(q[row, a])) for pa, a in zip(p, legal, strict=True)
         )
     assert loss.item() == pytest.approx(total / 6, rel=1e-5)
-    assert found["entropy"].item() == pytest.approx(entropies / 6, rel=1e-5)
+    assert found["opt/policy/entropy"].item() == pytest.approx(entropies / 6, rel=1e-5)
     loss.backward()
     gradients = [p.grad for p in net.actor.parameters()]
     assert all(g is not None and torch.isfinite(g).all() for g in gradients)
@@ -348,7 +348,7 @@ def test_the_entropy_penalty_by_hand() -> None:
     given = ActorBatch(torch.zeros(4, 3))
     loss, found = discrete_actor_loss(net, given, numbers, steady_actor=uniform)
     own = math.log(4) - 0.75 * math.log(3)
-    assert found["entropy"].item() == pytest.approx(own)
+    assert found["opt/policy/entropy"].item() == pytest.approx(own)
     assert loss.item() == pytest.approx(0.5 * 2 * (math.log(2) - own) ** 2)
 
 

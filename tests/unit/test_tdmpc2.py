@@ -294,7 +294,7 @@ def test_the_loss_of_the_model_step_by_step() -> None:
         )
         by_hand = (20.0 * consistency + 0.1 * reward + 0.1 * value) / H + ends
     assert total.item() == pytest.approx(float(by_hand), rel=1e-4)
-    assert found["termination"].item() == pytest.approx(float(ends), rel=1e-4)
+    assert found["opt/loss/termination"].item() == pytest.approx(float(ends), rel=1e-4)
     assert found["z"].shape == (N, H + 1, 16)
     assert not found["z"].requires_grad
 
@@ -350,7 +350,9 @@ def test_the_loss_of_the_policy() -> None:
         gain = (q[0] + q[2]) / 2 / 4.0 + 0.1 * 2 * entropy  # times the number of components
         by_hand -= 0.5**t * gain.mean() / (H + 1)
     assert loss.item() == pytest.approx(by_hand.item(), rel=1e-4)
-    assert found["entropy"].item() == pytest.approx(torch.stack(entropies).mean().item(), rel=1e-4)
+    assert found["opt/policy/entropy"].item() == pytest.approx(
+        torch.stack(entropies).mean().item(), rel=1e-4
+    )
 
 
 def test_the_scale_is_of_the_first_latent_states_and_at_least_one() -> None:

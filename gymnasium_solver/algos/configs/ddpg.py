@@ -12,3 +12,8 @@ class DDPGConfig(DeterministicConfig):
         "exploration_noise": Schedule.constant(0.2),
         "exploration_noise_type": "ou",
     }
+
+    # TD3 without its additions.
+    n_critics: ClassVar[int] = 1
+    policy_delay: ClassVar[int] = 1
+    target_noise: ClassVar[None] = None
