@@ -19,7 +19,7 @@ from gymnasium_solver.envs import probe as probing
 from gymnasium_solver.envs.probe import Probe, from_dict, hidden_share, probe
 from gymnasium_solver.envs.random_steps import Rollout
 from gymnasium_solver.errors import ConfigError, EnvError, RunError, TrustError
-from gymnasium_solver.experiments import auto, experiment
+from gymnasium_solver.experiments import auto, experiment, pool
 from gymnasium_solver.experiments.auto import budget as budgets
 from gymnasium_solver.experiments.auto import solve as solving
 from gymnasium_solver.experiments.auto.budget import (
@@ -73,6 +73,13 @@ class Nan(gymnasium.Env[np.ndarray, np.int64]):
 
 for name, begins in (("Nan", 0), ("Endless", None), ("LateNan", 1200)):
     gymnasium.register(f"{name}-v0", Nan, kwargs={"begins": begins})
+
+
+@pytest.fixture(autouse=True)
+def _trainings_take_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here they are real: asking all the time would take the processor from them."""
+    monkeypatch.setattr(pool, "POLL_S", 0.05)
+
 
 DENSE = Probe(
     env_id="x", observes="Box(3)", acts="Box(1)", sees="vector", moves="box", has_masks=False,
