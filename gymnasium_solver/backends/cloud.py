@@ -1,8 +1,5 @@
 """dstack and Modal: files for a cloud service, which is called if its command is installed.
 
-    made = write("dstack", folder, experiment_id, runs, resources)
-    submit("dstack", made)
-
 Tried up to the door of the services: dstack's own package validates the files, Modal's imports the
 app and calls its function here; applying them needs an account. Both keep the run folders on a
 volume, so that a run that was interrupted continues where it stopped.

@@ -1,7 +1,6 @@
 """Detached processes on this machine, each in a folder that is known before the start.
 
     job = start(gsolve("train", "CartPole-v1:ppo", "--run-dir", str(folder)), folder)
-    find(folder).is_running
     stop(folder)                     # SIGTERM: a training saves and exits with 75
 
 The process has its own session, so it outlives the one that started it. Its identity is in
@@ -15,9 +14,8 @@ folder, nor one that cannot be found. This module is its first moment:
     python -m gymnasium_solver.backends.local claim FOLDER CPUS ARGV...
 
 Two other commands become another program in the same way, and keep the process id. `tied ARGV...`
-dies with its parent: Linux sends SIGKILL when the parent ends, so that a training does not outlive
-the Ray worker or the node that was lost, while another one continues the same run. Elsewhere the
-lock of the run keeps two from writing it. `task FOLDER INDEX` becomes one of the argvs in
+dies with its parent (Linux), so that a training does not outlive the Ray worker or the node that
+was lost, while another one continues the same run. `task FOLDER INDEX` becomes one of the argvs in
 FOLDER/tasks.json, a job array of Slurm.
 """
 

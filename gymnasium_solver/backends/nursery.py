@@ -1,8 +1,5 @@
 """A process that has imported what workers need, and forks them: they start without the imports.
 
-    nursery = Nursery(["gymnasium_solver.training.loop"])    # returns at once, imports meanwhile
-    job = local.start(argv, folder, nursery=nursery)         # argv: [python, "-m", module, ...]
-
 Importing torch takes seconds, which a coordinator spends on reading configs anyway. The nursery
 spends them at the same time, and once for all workers. It runs nothing but imports, has no threads
 of its own and never touches a GPU, so that a fork of it is as good as a new process. Workers have

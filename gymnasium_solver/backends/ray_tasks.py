@@ -1,8 +1,5 @@
 """Ray: every run is a task on a cluster, existing or local.
 
-    backend = RayBackend(cpus=2)
-    Pool(jobs=8, backend=backend)
-
 A task runs `gsolve train` as a child that dies with its worker, and returns the exit code. If a
 node is lost, the pool starts the run again, elsewhere, and it continues from its folder. Ray itself
 retries nothing. A worker that does not see the folder of the run says so, and the run is started

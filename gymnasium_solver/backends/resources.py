@@ -1,8 +1,5 @@
 """Which backend a user means, and what a training needs of a machine there, estimated from its
 config; every figure can be overridden.
-
-    estimate(config)                        # Resources(cpus=2, memory_gb=2.1, gpus=0, hours=0.5)
-    estimate(config).override("cpus=4 hours=8")
 """
 
 import math

@@ -1,10 +1,5 @@
 """Slurm: one job array per experiment, safe against preemption; one job per trial of a sweep.
 
-    script = write_script(folder, argvs, resources, name="cartpole", jobs=4)
-    job_id = submit(script)
-    states(job_id)                       # {0: "RUNNING", 1: "PENDING", ...}
-    Pool(jobs=8, backend=SlurmBackend(resources, options=["--partition=gpu"]))
-
 A task that Slurm preempts or that reaches its time limit gets SIGTERM 30 seconds before (`B:` sends
 it to the script, which passes it on), saves, exits with 75, and is put into the queue again. The
 folder of the runs must be on a disk that all nodes see.

@@ -99,14 +99,14 @@ def _declared(content: Any, stem: str) -> Declared:
         seeds = list(range(1, seeds + 1))
     if not isinstance(seeds, list) or not seeds or any(type(seed) is not int for seed in seeds):
         raise ValueError(f"seeds: expected a number or a list of seeds, not {seeds!r}")
-    shared = _changes(top)
-    named = {row.get("config") if isinstance(row, dict) else row for row in rows}
+    rows = [_mapping({"config": r} if isinstance(r, str) else r, ENTRY_KEYS) for r in rows]
+    # A suite stands for its configs that are not listed by name.
+    named, shared = {row.get("config") for row in rows}, _changes(top)
     entries = [
         entry
         for row in rows
-        for entry in _entries({"config": row} if isinstance(row, str) else row, shared)
-        # A suite stands for its configs that are not listed by name.
-        if not (isinstance(row, dict) and "suite" in row and entry.config in named)
+        for entry in _entries(row, shared)
+        if not ("suite" in row and entry.config in named)
     ]
     labels = [entry.label for entry in entries]
     if twice := [label for label in dict.fromkeys(labels) if labels.count(label) > 1]:
@@ -167,9 +167,12 @@ def _changes(block: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key): item for key, item in fields.items()}
 
 
-def _entries(given: Any, shared: Mapping[str, Any]) -> list[Entry]:
-    row = _mapping(given, ENTRY_KEYS)
-    changes, overlays = {**shared, **_changes(row)}, _overlays(row)
+def _entries(row: Mapping[str, Any], shared: Mapping[str, Any]) -> list[Entry]:
+    given, changes = row.get("overlay") or [], {**shared, **_changes(row)}
+    overlays = (given,) if isinstance(given, str) else given
+    if not isinstance(overlays, list | tuple) or not all(isinstance(n, str) for n in overlays):
+        raise ValueError(f"overlay: expected a name or a list of names, not {given!r}")
+    overlays = tuple(overlays)
     if "suite" in row:
         found = [entry for entry in find_configs() if entry.suite == row["suite"]]
         if not found:
@@ -193,14 +196,6 @@ def _entries(given: Any, shared: Mapping[str, Any]) -> list[Entry]:
     source = str((reference or {}).get("source") or "")
     label = str(row.get("label") or " ".join((name, *overlays)))
     return [Entry(label, name, changes, threshold, score, source, overlays)]
-
-
-def _overlays(row: Mapping[str, Any]) -> tuple[str, ...]:
-    given = row.get("overlay") or []
-    names = [given] if isinstance(given, str) else given
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"overlay: expected a name or a list of names, not {given!r}")
-    return tuple(names)
 
 
 def read_ablations(path: Path) -> dict[str, dict[str, Any]]:
@@ -261,11 +256,11 @@ def rows_of(declared: Declared, experiment: Experiment) -> list[Row]:
     """The table of a benchmark, read from run folders, as far as it has been run."""
     groups = {group.label: group for group in experiment_groups(experiment)}
     progress = experiments.Progress(experiment).rows()
-    return [
-        _row(entry, groups.get(entry.label), experiment,
-             experiments.counts([row for row in progress if row.member.group == entry.label]))
-        for entry in declared.entries
-    ]  # fmt: skip
+    found = []
+    for entry in declared.entries:
+        own = [row for row in progress if row.member.group == entry.label]
+        found.append(_row(entry, groups.get(entry.label), experiment, experiments.counts(own)))
+    return found
 
 
 def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str) -> Row:

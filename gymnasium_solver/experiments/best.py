@@ -1,8 +1,5 @@
 """The best run of an experiment or a sweep, which its name stands for: `gsolve play EXPERIMENT`.
 
-best_of("lr-study", root)            # the seed with the best validation
-best_of("tune-20261117/trials/0007", root)
-
 Of an experiment the seed with the best validation counts; of a sweep the winner of its final, and
 of that the seed with the best validation. The test has no part in the choice.
 """

@@ -1,8 +1,5 @@
 """Compares groups of runs: scores with intervals, and a verdict only where the seeds allow one.
 
-    comparison = compare(group_runs(["a1b2", "c3d4"], root))
-    comparison.verdicts[0].text      # "cannot tell: ..."
-
 The unit of replication is the seed. A group is called better if Welch's t-test of the mean scores
 says so after Holm's correction for all comparisons of the table, if the difference is at least the
 smallest one that matters (`margin`), and if the IQM agrees. Groups are equal if the interval of
@@ -12,12 +9,13 @@ their difference lies within the margin. docs/statistics.md has the error rates 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.envs.baselines import Baseline, game_settings, random_baseline
+from gymnasium_solver.envs.baselines import game_settings, random_baseline
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments import statistics as stats
 from gymnasium_solver.experiments.groups import VAL, Group, differing_fields
@@ -55,7 +53,7 @@ class GroupResult:
     later."""
     wall_s: float  # median
     random: float | None
-    """What random actions score; None if it was not measured."""
+    """What random actions score, if it was measured."""
     measures: dict[str, float]
     """SLM-Lab's MEASURES; strength is the score above that of random actions."""
     score_range: float | None = None
@@ -144,11 +142,11 @@ def compare(groups: Sequence[Group], margin: str = MARGIN) -> Comparison:
 def _result(group: Group) -> GroupResult:
     scores = group.scores
     baseline = random_baseline(group.env_id, game_settings(group.config))
-    solved_at = None
-    if group.threshold is not None:
-        solved_at = stats.median_time(
-            stats.time_to_threshold(group.curve_set(VAL), group.threshold)
-        )
+    goal, solved_at = group.threshold, None
+    if goal is not None:
+        solved_at = stats.median_time(stats.time_to_threshold(group.curve_set(VAL), goal))
+    elif baseline is not None:
+        goal = baseline.target
     return GroupResult(
         label=group.label,
         env_id=group.env_id,
@@ -165,14 +163,9 @@ def _result(group: Group) -> GroupResult:
         wall_s=float(np.median([member.summary.wall_s for member in group.members])),
         random=None if baseline is None else baseline.mean,
         measures=measures(group, 0.0 if baseline is None else baseline.mean),
-        score_range=_score_range(baseline, group.threshold),
+        score_range=None if baseline is None or goal is None else abs(goal - baseline.mean) or None,
         repeats=list(group.repeats),
     )
-
-
-def _score_range(baseline: Baseline | None, threshold: float | None) -> float | None:
-    goal = threshold if threshold is not None or baseline is None else baseline.target
-    return None if baseline is None or goal is None else abs(goal - baseline.mean) or None
 
 
 def measures(group: Group, random_score: float) -> dict[str, float]:
@@ -204,17 +197,14 @@ def verdicts_of(results: Sequence[GroupResult], margin: str = MARGIN) -> list[Ve
     for env_id in dict.fromkeys(result.env_id for result in results):
         first, *others = [result for result in results if result.env_id == env_id]
         pairs += [(other, first) for other in others]
-    p_values = stats.holm([p_value(ours.scores, theirs.scores) for ours, theirs in pairs])
+    p_values = [
+        float(stats.welch(*both)) if min(map(len, both)) >= FEWEST_SEEDS else 1.0
+        for both in ((ours.scores, theirs.scores) for ours, theirs in pairs)
+    ]
     return [
         judge(ours, theirs, p, len(pairs), margin)
-        for (ours, theirs), p in zip(pairs, p_values, strict=True)
+        for (ours, theirs), p in zip(pairs, stats.holm(p_values), strict=True)
     ]
-
-
-def p_value(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The p-value of a difference between two groups; 1 with too few seeds."""
-    n = min(len(ours), len(theirs))
-    return float(stats.welch(ours, theirs)) if n >= FEWEST_SEEDS else 1.0
 
 
 def judge(
@@ -311,7 +301,10 @@ def _over_environments(groups: Sequence[Group]) -> OverEnvironments | None:
     complete = {name: rows for name, rows in by_config.items() if list(rows) == envs}
     if len(envs) < 2 or not complete:
         return None
-    tables = {name: _table([rows[env] for env in envs]) for name, rows in complete.items()}
+    tables = {
+        name: np.array([*zip_longest(*(rows[env] for env in envs), fillvalue=np.nan)])
+        for name, rows in complete.items()
+    }
     high = max(1.0, *(float(np.nanmax(table)) for table in tables.values()))
     levels = np.linspace(0.0, high, 51)
     profiles = {
@@ -325,10 +318,3 @@ def _over_environments(groups: Sequence[Group]) -> OverEnvironments | None:
         [float(level) for level in levels],
         profiles,
     )
-
-
-def _table(columns: Sequence[Sequence[float]]) -> np.ndarray:
-    table = np.full((max(map(len, columns)), len(columns)), np.nan)
-    for i, column in enumerate(columns):
-        table[: len(column), i] = column
-    return table

@@ -2,16 +2,14 @@
 
     experiment = create([("CartPole-v1:ppo", config)], seeds=[1, 2, 3], root=runs_root())
     experiment.run(jobs=2)
-    counts(Progress(experiment).rows())             # "3 of 3 finished"
-    compare(experiment_groups(experiment))          # experiments/groups.py
 
-The folder is `<runs>/experiments/<id>/`: `experiment.yaml` names the runs, `configs/` has the
-resolved config of each group, so that a later edit of a file changes nothing. Runs are ordinary
-folders in `<runs>/`. Running an experiment again does what is left to do. Light to import.
+The folder is `<runs>/experiments/<id>/`: `experiment.yaml` names the runs, which are ordinary
+folders in `<runs>/`; `configs/` has the resolved config of each group, so that a later edit of a
+file changes nothing. Running an experiment again does what is left to do. Light to import.
 
-With `stacks`, seeds of one config train together in one process. The folder of a stack is
-`<experiment>/stacks/00/`: `lanes.json`, the command line of each run, and the files of its process
-(cli/stack_worker.py; how it trains is in training/loop.py). Each run can be resumed alone.
+With `stacks`, seeds of one config train together in one process (cli/stack_worker.py). The folder
+of a stack is `<experiment>/stacks/00/`: `lanes.json`, the command line of each run, and the files
+of its process. Each run can be resumed alone.
 """
 
 import re
@@ -302,13 +300,14 @@ def _member(row: Mapping[str, Any], file: Path) -> Member:
 
 
 def experiment_ids(root: Path) -> list[str]:
-    """Ids of the experiments, newest first."""
-    folder = root / FOLDER
-    if not is_folder(folder):
-        return []
-    found = [path for path in folder.iterdir() if is_file(path / FILE)]
-    # experiment.yaml is written once.
-    found.sort(key=lambda path: ((path / FILE).stat().st_mtime, path.name), reverse=True)
+    return newest_first(root / FOLDER, FILE)
+
+
+def newest_first(root: Path, *files: str) -> list[str]:
+    """Names of the folders in `root` that have these files, the last of which is written once."""
+    paths = root.iterdir() if is_folder(root) else ()
+    found = [p for p in paths if p.name[0] not in "@." and all(is_file(p / f) for f in files)]
+    found.sort(key=lambda path: ((path / files[-1]).stat().st_mtime_ns, path.name), reverse=True)
     return [path.name for path in found]
 
 

@@ -1,8 +1,4 @@
-"""Runs as groups of seeds: runs whose configs differ only by the seed belong together.
-
-groups = group_runs(refs, root)        # refs: runs, experiments, checkpoints, "label=run,run"
-groups[0].scores, groups[0].curve_set("val/roll/ep_rew/mean")
-"""
+"""Runs as groups of seeds: runs whose configs differ only by the seed belong together."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence

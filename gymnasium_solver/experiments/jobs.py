@@ -1,8 +1,5 @@
 """Jobs in the background: what runs where, its output, and how to end it.
 
-    for job in list_jobs(root): print(job.name, job.status)
-    cancel("a1b2", root)
-
 A job is a run or an experiment that was started by `--detach`, by a pool, by the web app or by an
 agent, or an experiment that was handed to a cluster.
 """

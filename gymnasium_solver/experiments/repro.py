@@ -1,7 +1,4 @@
-"""Whether a run can be repeated: `gsolve repro RUN`.
-
-    task, found = repeat(run)              # trains its config again, in a folder of its own
-    judge(run, found).verdict              # "identical", "same score" or "different"
+"""Whether a run can be repeated: `gsolve repro RUN` trains its config again and compares the two.
 
 On the same kind of machine (CPU, system, versions, code) the weights must be the same, bit for bit.
 Elsewhere the score must lie where another seed could: in the prediction interval of the recorded

@@ -1,10 +1,5 @@
 """Statistics over seeds and tasks, with intervals that count seeds, not episodes.
 
-    interval(scores, iqm)                          # Estimate(value, low, high, n)
-    welch(ours, theirs)                            # difference of the means, its interval, p
-    probability_of_improvement(ours, theirs)       # 0.5: no difference
-    performance_profile(scores, thresholds)
-
 Scores are arrays [seeds, tasks], or [seeds] for one task; for several tasks they must be on one
 scale (normalised). The definitions are those of rliable (Agarwal et al. 2021): IQM is the mean of
 the middle half of all scores. NaN marks a seed that a task does not have. Tests and intervals hold

@@ -1,8 +1,5 @@
 """Several configs with several seeds each: what words of the command line mean, and the Python API.
 
-expand(["CartPole-v1:ppo,dqn"])      # ["CartPole-v1:ppo", "CartPole-v1:dqn"]
-parse_seeds("3..7", None)            # [3, 4, 5, 6, 7]
-
 result = gs.experiment(["CartPole-v1:ppo", "CartPole-v1:dqn"], seeds=5, jobs=2)
 result.scores                        # {"CartPole-v1:ppo": [500.0, ...], ...}
 print(result)                        # the table of `gsolve compare`

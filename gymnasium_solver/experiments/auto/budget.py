@@ -1,8 +1,4 @@
-"""What the runs of `gsolve solve` may use: the budget and its shares, and what it affords.
-
-affordable_steps(probe, given, Budget(minutes=20))     # {"on": 900_000, "off": 60_000}
-run_config(candidate, given, budget, share=0.045, steps=200_000)
-"""
+"""What the runs of `gsolve solve` may use: the budget and its shares, and what it affords."""
 
 import json
 import math

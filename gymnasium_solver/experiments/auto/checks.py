@@ -1,10 +1,6 @@
 """What is decided about a training: what replaces it on its way, whether more steps would pay, and
 what its held-out test says.
 
-    remedy(["entropy_collapse"], candidate, probe)       # candidate with three times the bonus
-    outlook([(10_000, 20.0), (20_000, 31.0), ...], threshold=475)
-    judged(run, probe)["text"]                           # "learnt: ..."
-
 A remedy answers an alert of the run (docs/alerts.md): the same preset with one change, or another.
 """
 

@@ -1,7 +1,5 @@
 """Sweep files: our own YAML, W&B sweep files as they are written, and SLM-Lab's `search` block.
 
-    plan, notes = read_sweep_file(Path("config/sweeps/cartpole_ppo_bayes.yaml"))
-
 Each is recognised by its keys: `parameters` or `method` (W&B), `search` (SLM-Lab), `params` or
 `config` (ours). W&B's are read as W&B reads them, with two exceptions: `3e-5` is a number (PyYAML
 makes it a text), and `log_uniform` with values instead of exponents is refused with the fix.

@@ -1,13 +1,8 @@
 """The trials of a sweep, in an Optuna journal (`journal.log`, one JSON line per operation).
 
-    with Journal(folder) as journal:
-        journal.create(0, {"policy_lr": 3e-4}, space)
-        journal.finish(0, COMPLETE, 487.0)
-
 A trial is created by one line, with all of its parameters, and finished by one line: a coordinator
 that is killed at any moment leaves a trial that exists or does not. Optuna itself cannot open a
-journal whose last line is incomplete, so that line is cut off first, under the journal's lock. The
-lock is the system's (flock), which a kill releases.
+journal whose last line is incomplete, so that line is cut off first, under the journal's lock.
 """
 
 import math

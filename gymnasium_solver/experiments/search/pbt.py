@@ -3,9 +3,7 @@
 All members train for an interval. Then the worst are replaced by copies of the best, whose searched
 values are changed a little, and all train on: what comes out is a trained agent and a schedule of
 its hyper-parameters. A copy is a copy of a run folder that is resumed with other values, so no
-state is kept anywhere else. `pbt.json` has the history:
-
-    {"generations": [{"values": [...], "sources": [...], "latents": [...]}, ...]}
+state is kept anywhere else; `pbt.json` has the history.
 """
 
 import math

@@ -1,10 +1,10 @@
 """Samplers: from the results so far to the parameters of the next trial.
 
 `suggest` is a pure function of the plan, the trial's number and the results that it may see: a
-sweep that was killed suggests the same when it goes on. Optuna's samplers work on a study in
-memory that is built for each suggestion, with a generator seeded by the trial's number; CMA-ES is
-replayed from the results. A trial may see the results of the trials before `first_pending(number)`;
-the ones after that count as running, even if one has finished meanwhile.
+sweep that was killed suggests the same when it goes on. Optuna's samplers work on a study in memory
+that is built for each suggestion; CMA-ES is replayed from the results. A trial may see the results
+of the trials before `first_pending(number)`; the ones after that count as running, even if one has
+finished meanwhile.
 """
 
 import math

@@ -1,12 +1,8 @@
 """A sweep at work: suggests trials, trains them side by side, and ends with a final on fresh seeds.
 
-    TrialSearch(sweep).run()               # run.py chooses between this and a population (pbt.py)
-
 One process works on a sweep at a time (the folder's lock). It alone writes the journal. A trial is
-a plain `gsolve train` in a folder that is known before the start, so after any kill the next one
-attaches to trials that still run, collects finished ones, resumes broken ones exactly and starts
-those that had only been suggested. Suggestions and decisions depend on recorded results alone
-(samplers.py, ranking.py): the sweep comes to the same end as without the kill.
+a plain `gsolve train` in a folder that is known before the start. Suggestions and decisions depend
+on recorded results alone (samplers.py, ranking.py): a sweep that was killed comes to the same end.
 
 The best score of many noisy trials is too good. In the final the best few are therefore trained
 again on seeds that no trial had, which choose one of them. That one and the config's own values are

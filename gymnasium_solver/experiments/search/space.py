@@ -1,8 +1,5 @@
 """A search space: parameters with their distributions and conditions.
 
-    space = Space((read_param("policy_lr=log:1e-5..1e-2"),
-                   read_param("tau=log:1e-3..0.1 if target_update_freq=1")))
-
 A parameter is a field of the config or a place inside one (`policy_lr.start`, `env_kwargs.level`).
 `overrides` turns the values of a trial into the fields of its config.
 """

@@ -20,12 +20,12 @@ from typing import Any
 from gymnasium_solver.config.code import code_named, untrusted
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.experiments.experiment import named, slug
+from gymnasium_solver.experiments.experiment import named, newest_first, slug
 from gymnasium_solver.experiments.search.journal import Journal, Trial
 from gymnasium_solver.experiments.search.plan import Plan, Prepared, read_plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
 from gymnasium_solver.experiments.statistics import Estimate
-from gymnasium_solver.paths import is_file, is_folder, user_path
+from gymnasium_solver.paths import is_file, user_path
 from gymnasium_solver.runs import files
 from gymnasium_solver.runs.files import is_locked, write_atomic
 from gymnasium_solver.runs.machine import is_made_here, signature
@@ -146,14 +146,7 @@ def is_sweep(path: Path) -> bool:
 
 
 def sweep_ids(runs: Path) -> list[str]:
-    """Ids of the sweeps, newest first."""
-    root = sweeps_root(runs)
-    if not is_folder(root):
-        return []
-    found = [path for path in root.iterdir() if path.name[0] not in "@." and is_sweep(path)]
-    # base.yaml is written once.
-    found.sort(key=lambda path: ((path / "base.yaml").stat().st_mtime_ns, path.name), reverse=True)
-    return [path.name for path in found]
+    return newest_first(sweeps_root(runs), "sweep.yaml", "base.yaml")
 
 
 def find_sweep(ref: str, runs: Path, *, allow_paths: bool = True) -> Sweep:

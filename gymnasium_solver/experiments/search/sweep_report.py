@@ -54,7 +54,7 @@ def sweep_page(found: View) -> Page:
         "Final on fresh seeds": _final(found, result, groups),
         "Curves of the final": curve_blocks(groups, "") if groups else [],
         "Importance": _importance(found),
-        "Pictures": [_picture(sweep.path / name) for name in draw_all(found)],
+        "Pictures": [_picture(path) for path in draw_all(found)],
         "Best trials of the search": [
             _trial_table(found, rows),
             *([Text("* on the Pareto front of score and cost.")] if plan.cost else []),
@@ -72,7 +72,7 @@ def sweep_page(found: View) -> Page:
         ],
     }  # fmt: skip
     kind = "good" if verdict.startswith("better") else "plain"
-    about = Text("Sweep {}: {}", (Code(sweep.id), f"{len(rows)} trials of {plan.config}."))
+    about = Text("Sweep {}: {} trials of {}.", (Code(sweep.id), len(rows), plan.config))
     badge = verdict.partition(":")[0] or f"{result['trials']} trials"
     return Page(f"Sweep of {plan.config}", badge, kind, [about], sections)
 
@@ -207,20 +207,20 @@ def values_text(values: Mapping[str, Any]) -> str:
 # -- pictures: each parameter against the score, the history, and score against cost --------------
 
 
-def draw_all(found: View) -> list[str]:
-    """Write the pictures into the folder; returns their names."""
+def draw_all(found: View) -> list[Path]:
+    """Write the pictures into the folder."""
     over = [t for t in found.trials if t.state in (COMPLETE, PRUNED) and t.value is not None]
     if len(over) < 2:
         return []
-    _draw_params(found, over)
-    _draw_history(found, over)
-    if found.plan.cost is None and len({trial.cost for trial in over}) == 1:
-        return ["params.png", "history.png"]
-    _draw_pareto(found)
-    return ["params.png", "history.png", "pareto.png"]
+    drawn = {"params.png": _draw_params, "history.png": _draw_history}
+    if found.plan.cost is not None or len({trial.cost for trial in over}) > 1:
+        drawn["pareto.png"] = _draw_pareto
+    for name, draw in drawn.items():
+        draw(found, over, found.sweep.path / name)
+    return [found.sweep.path / name for name in drawn]
 
 
-def _draw_params(found: View, trials: Sequence[Trial]) -> None:
+def _draw_params(found: View, trials: Sequence[Trial], path: Path) -> None:
     """One panel per parameter, the most important first; colours are the numbers of trials."""
     from matplotlib.ticker import MaxNLocator
 
@@ -228,7 +228,7 @@ def _draw_params(found: View, trials: Sequence[Trial]) -> None:
     order = sorted(found.plan.space().params, key=lambda param: -shares.get(param.name, 0.0))
     n_columns = min(3, len(order))
     size = 4.2 * n_columns, 3.1 * -(-len(order) // n_columns)
-    with saved_figure(found.sweep.path / "params.png", len(order), n_columns, size) as axes:
+    with saved_figure(path, len(order), n_columns, size) as axes:
         for i, (ax, param) in enumerate(zip(axes, order, strict=True)):
             points = _draw_param(ax, param, found, trials)
             share = shares.get(param.name)
@@ -273,12 +273,12 @@ def _draw_param(ax: "Axes", param: Param, found: View, trials: Sequence[Trial]) 
     )  # fmt: skip
 
 
-def _draw_history(found: View, trials: Sequence[Trial]) -> None:
+def _draw_history(found: View, trials: Sequence[Trial], path: Path) -> None:
     """The trials in their order, the best so far, and beside them the seeds of the final."""
     from matplotlib.ticker import MaxNLocator
 
     plan, final = found.plan, (found.result or {}).get("final") or ()
-    with saved_figure(found.sweep.path / "history.png", 1, 1, (8, 3.8)) as (ax,):
+    with saved_figure(path, 1, 1, (8, 3.8)) as (ax,):
         for state, colour, label in ((COMPLETE, COLOURS[0], "trial"), (PRUNED, GREY, "pruned")):
             if some := [trial for trial in trials if trial.state == state]:
                 numbers = [trial.number for trial in some]
@@ -301,10 +301,10 @@ def _draw_history(found: View, trials: Sequence[Trial]) -> None:
         ax.legend(fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _draw_pareto(found: View) -> None:
+def _draw_pareto(found: View, trials: Sequence[Trial], path: Path) -> None:
     """Score against cost, with the front."""
-    over = [trial for trial, _ in valued(found.trials)]
-    with saved_figure(found.sweep.path / "pareto.png", 1, 1, (7, 4.2)) as (ax,):
+    over = [trial for trial, _ in valued(trials)]
+    with saved_figure(path, 1, 1, (7, 4.2)) as (ax,):
         ax.scatter([t.cost for t in over], _values(over), s=24, color=GREY, zorder=3)
         best = front(found.plan, over)
         ax.plot([t.cost for t in best], _values(best), "o-", color=COLOURS[1],

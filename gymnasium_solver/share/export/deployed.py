@@ -1,15 +1,8 @@
 """A trained policy as one torch module: raw observations in, the environment's actions out.
 
-    policy = deployed_policy(agent, treatment, has_mask=False)
-    policy.input_names              # obs (or obs.NAME), action_mask, carry, is_first
-    *actions, carry = policy(*inputs)
-
 It holds all that lies between the environment and the network: the run's observation wrappers, the
 normaliser, legal actions, the recurrent core, and the conversion of actions. It is greedy: the
 actions of an evaluation. Of a planner (TD-MPC2) it is the learnt policy, without planning.
-
-    observed = observe(config, agent, treatment, n=1000)
-    compare_actions(policy, observed.steps[0], inputs, actions)      # RunError if they differ
 
 A written form is compared with the run's own policy on observations of its environment. Half of the
 environments follow the policy, the others act at random, so that the observations are not only

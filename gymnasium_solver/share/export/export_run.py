@@ -1,9 +1,6 @@
 """`gsolve export`: writes the policy of a run to a file, after comparing it with the run: as ONNX,
 which torch writes, onnx checks and onnxruntime runs, as a program of torch.export (.pt2), or as C
 (c_header.py).
-
-exported = export_run("@last/@best", root, "onnx")
-exported.path, exported.n_compared, exported.largest_difference
 """
 
 import io

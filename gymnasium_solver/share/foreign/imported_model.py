@@ -1,14 +1,11 @@
 """A policy of another library as layers, those layers as our weights, and a run folder from them.
 
-    model = ForeignModel(made_by="SB3", algo_id="ppo", actor=[Layer(w, b), ...], ...)
-    run, unmapped = import_model(model, "CartPole-v1", root, source="model.zip")
-
 What differs is adapted so that greedy actions are the same. SB3's and CleanRL's PPO has actions in
 the environment's units, ours in [-1, 1]: the head and the log standard deviations are rescaled.
 
 The run can be evaluated, watched, exported and trained further. It has one checkpoint, at the env
-steps of the model. Its optimiser is new, so training further starts a run from its weights:
-`gsolve train ... --init-from-run RUN`.
+steps of the model. Its optimiser is new, so training further starts a run from its weights: `gsolve
+train ... --init-from-run RUN`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,14 +1,9 @@
 """Models of Stable-Baselines3 (the zip of `model.save()`) and CleanRL (what its scripts save with
 `--save-model`), read without unpickling.
 
-    model = read_sb3(Path("ppo-CartPole-v1.zip"), Path("vec_normalize.pkl"))
-    model = read_cleanrl(Path("ppo.cleanrl_model"))
-
 Of a zip only the parameter tensors (through torch's restricted loader) and the plain values of its
 JSON are read; its pickled strings are never decoded. Which script of CleanRL wrote a file is seen
-from the names of its layers: ppo.py and ppo_continuous_action.py (`actor`, `actor_mean`), dqn.py
-(`network`), td3 and ddpg (`fc_mu`), sac (`fc_mean`), and with images ppo_atari.py and dqn_atari.py
-(`network` of convolutions).
+from the names of its layers.
 """
 
 import io
@@ -34,11 +29,8 @@ MOST_STEPS = 2**53
 _SB3_ALGOS = {name: name for name in ("ppo", "a2c", "dqn", "sac", "td3")} | {"common": "ppo"}
 _ACTIVATIONS = {"Tanh": "tanh", "ReLU": "relu", "ELU": "elu", "LeakyReLU": "leaky_relu"}
 _ACTIVATIONS |= {"GELU": "gelu", "SiLU": "silu", "SELU": "selu", "Identity": "identity"}
-_SCHEDULE = re.compile(
-    r"ConstantSchedule\(val=N\)|LinearSchedule\(start=N, end=N, end_fraction=N\)".replace(
-        "N", r"([-+.\deE]+)"
-    )
-)
+_SCHEDULES = r"ConstantSchedule\(val=N\)|LinearSchedule\(start=N, end=N, end_fraction=N\)"
+_SCHEDULE = re.compile(_SCHEDULES.replace("N", r"([-+.\deE]+)"))
 Tensors = dict[str, np.ndarray]
 
 
@@ -111,24 +103,19 @@ def read_sb3(path: Path, statistics: Path | None = None) -> ForeignModel:
     """`statistics`: the pickle of VecNormalize."""
     with one_line(path):
         data, tensors, variables = _read_zip(path)
-        algo = _sb3_algorithm(data, path)
+        algo, steps = _sb3_algorithm(data, path), data.get("num_timesteps") or 0
+        if not isinstance(steps, int | float) or not 0 <= steps <= MOST_STEPS:
+            raise RunError(f"{path}: num_timesteps is {str(steps)[:40]!r}, not a number of steps.")
         model = _SB3_MODELS[algo](tensors)
         model.algo_id = "a2c" if algo == "a2c" else model.algo_id
         model.activation = _activation(data, "tanh" if algo in ("ppo", "a2c") else "relu")
-        model.env_steps = _env_steps(data, path)
+        model.env_steps = int(steps)
         model.hyper = {name: plain(value) for name, value in data.items()}
         if "log_ent_coef" in variables:
             model.alpha = float(np.exp(variables["log_ent_coef"].reshape(-1)[0]))
         if statistics is not None:
             model.moments = read_vec_normalize(statistics)
         return model
-
-
-def _env_steps(data: dict[str, Any], path: Path) -> int:
-    steps = data.get("num_timesteps") or 0
-    if not isinstance(steps, int | float) or not 0 <= steps <= MOST_STEPS:
-        raise RunError(f"{path}: num_timesteps is {str(steps)[:40]!r}, not a number of steps.")
-    return int(steps)
 
 
 def _read_zip(path: Path) -> tuple[dict[str, Any], Tensors, Tensors]:
@@ -228,11 +215,10 @@ def _sb3_ppo(tensors: Tensors) -> ForeignModel:
 
 
 def _sb3_dqn(tensors: Tensors) -> ForeignModel:
-    images = _extractor(tensors, "q_net.features_extractor")
-    layers = _chain(tensors, "q_net.q_net")
-    if images is None:
-        return ForeignModel("SB3", "dqn", layers)
-    return ForeignModel("SB3", "dqn", [images[1], *layers], convolutions=[images[0]])
+    model = ForeignModel("SB3", "dqn", _chain(tensors, "q_net.q_net"))
+    if (images := _extractor(tensors, "q_net.features_extractor")) is not None:
+        model.convolutions, model.actor = [images[0]], [images[1], *model.actor]
+    return model
 
 
 def _sb3_critics(tensors: Tensors) -> list[list[Layer]]:
@@ -354,9 +340,6 @@ _VALUES = {
 }  # fmt: skip
 _CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False, "MARK": _MARK}
 _EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple, "EMPTY_SET": list}
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_OBJECTS = {"REDUCE": 0, "NEWOBJ": 0, "NEWOBJ_EX": 1}
-"""Opcode: how many values above the arguments are ignored."""
 
 
 def read_inert(data: bytes) -> Any:
@@ -381,58 +364,54 @@ class _Machine:
 
     def step(self, name: str, argument: Any) -> None:
         stack = self.stack
-        if name in _VALUES:
-            stack.append(argument)
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name in ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
-            self.memo[len(self.memo) if name == "MEMOIZE" else argument] = stack[-1]
-        elif name in ("GET", "BINGET", "LONG_BINGET"):
-            stack.append(self.memo[argument])
-        elif name in _TUPLES:
-            stack.append(tuple(self._pop(_TUPLES[name])))
-        elif name == "TUPLE":
-            stack.append(tuple(self._to_mark()))
-        elif name in ("LIST", "FROZENSET", "DICT"):
-            items = self._to_mark()
-            stack.append(self._pairs(items) if name == "DICT" else items)
-        elif name == "GLOBAL":
-            stack.append(Inert(str(argument).replace(" ", ".")))
-        elif name == "STACK_GLOBAL":
-            module, attribute = self._pop(2)
-            stack.append(Inert(f"{module}.{attribute}"))
-        elif name in _OBJECTS:
-            self._pop(_OBJECTS[name])
-            called, args = self._pop(2)
-            stack.append(Inert(called.name, args))
-        elif name not in ("PROTO", "FRAME"):
-            self._fill(name)
-
-    def _fill(self, name: str) -> None:
-        """Opcodes that add to the value on top of the stack, or drop or double it."""
-        stack = self.stack
-        if name == "BUILD":
-            state = stack.pop()
-            if isinstance(stack[-1], Inert):
-                stack[-1].state = state
-        elif name in ("SETITEM", "SETITEMS"):
-            items = self._pop(2) if name == "SETITEM" else self._to_mark()
-            if isinstance(stack[-1], dict):  # an Inert subclass of dict loses its items
-                stack[-1].update(self._pairs(items))
-        elif name in ("APPEND", "APPENDS", "ADDITEMS"):
-            items = self._pop(1) if name == "APPEND" else self._to_mark()
-            if isinstance(stack[-1], list):
-                stack[-1] += items
-        elif name == "POP":
-            stack.pop()
-        elif name == "POP_MARK":
-            self._to_mark()
-        elif name == "DUP":
-            stack.append(stack[-1])
-        else:
-            raise ValueError(f"opcode {name} is not data")
+        match name:
+            case "PROTO" | "FRAME":
+                pass
+            case "MEMOIZE" | "PUT" | "BINPUT" | "LONG_BINPUT":
+                self.memo[len(self.memo) if name == "MEMOIZE" else argument] = stack[-1]
+            case "GET" | "BINGET" | "LONG_BINGET":
+                stack.append(self.memo[argument])
+            case "TUPLE1" | "TUPLE2" | "TUPLE3":
+                stack.append(tuple(self._pop(int(name[-1]))))
+            case "TUPLE":
+                stack.append(tuple(self._to_mark()))
+            case "LIST" | "FROZENSET":
+                stack.append(self._to_mark())
+            case "DICT":
+                stack.append(self._pairs(self._to_mark()))
+            case "GLOBAL":
+                stack.append(Inert(str(argument).replace(" ", ".")))
+            case "STACK_GLOBAL":
+                stack.append(Inert(".".join(map(str, self._pop(2)))))
+            case "REDUCE" | "NEWOBJ" | "NEWOBJ_EX":
+                called, args, *_ = self._pop(3 if name == "NEWOBJ_EX" else 2)
+                stack.append(Inert(called.name, args))
+            case "BUILD":
+                state = stack.pop()
+                if isinstance(stack[-1], Inert):
+                    stack[-1].state = state
+            case "SETITEM" | "SETITEMS":
+                items = self._pop(2) if name == "SETITEM" else self._to_mark()
+                if isinstance(stack[-1], dict):  # an Inert subclass of dict loses its items
+                    stack[-1].update(self._pairs(items))
+            case "APPEND" | "APPENDS" | "ADDITEMS":
+                items = self._pop(1) if name == "APPEND" else self._to_mark()
+                if isinstance(stack[-1], list):
+                    stack[-1] += items
+            case "POP":
+                stack.pop()
+            case "POP_MARK":
+                self._to_mark()
+            case "DUP":
+                stack.append(stack[-1])
+            case _ if name in _VALUES:
+                stack.append(argument)
+            case _ if name in _CONSTANTS:
+                stack.append(_CONSTANTS[name])
+            case _ if name in _EMPTY:
+                stack.append(_EMPTY[name]())
+            case _:
+                raise ValueError(f"opcode {name} is not data")
 
     def _pop(self, n: int) -> list[Any]:
         """The last n values, in the order in which they were pushed."""

@@ -2,12 +2,10 @@
 
     translated = read_foreign(Path("ppo.yml"), env_id="CartPole-v1")
     translated.text()           # our YAML; what has no counterpart is named in comments
-    map_fields({"learning_rate": "lin_3e-4", "clip_coef": 0.2}, "ppo", "cleanrl")
 
 A file is recognised by what is in it. Nothing in it is executed; a script is parsed. Every name is
 translated or listed as unmapped, with the reason. Values whose meaning differs are converted
-(docs/coming-from.md): CleanRL's `vf_coef` counts half the squares, SB3's `train_freq` counts steps
-of the vector env. settings.yaml has what the libraries do where a file says nothing.
+(docs/coming-from.md). settings.yaml has what the libraries do where a file says nothing.
 """
 
 import ast

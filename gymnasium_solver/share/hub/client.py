@@ -1,7 +1,5 @@
 """The Hub's client: huggingface_hub, with errors of one line.
 
-    with hub_errors("USER/REPO"): api().create_repo(...)
-
 The token is the one of `hf auth login` or $HF_TOKEN; $HF_ENDPOINT names another server.
 """
 

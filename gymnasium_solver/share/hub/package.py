@@ -1,8 +1,5 @@
 """The files of a run that leave the machine: scrubbed, complete enough to load, and listed.
 
-    package = package_run(run, "@best", allow_diff=False)
-    package.files               # {"config.yaml": b"...", "checkpoints/1000/model.safetensors": ...}
-
 Left out: console output, reports, notes and tags, replay, and the diff of the working directory
 unless it is asked for. Checkpoints travel as they are, so that their manifests stay valid.
 

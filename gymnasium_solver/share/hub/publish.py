@@ -1,10 +1,5 @@
 """What goes to the Hub: a run with its model card (`gsolve publish`), or runs in a dataset (`gsolve
-hub push`).
-
-    plan = plan_publication("@last", root, repo_id=None)      # nothing has left the machine
-    plan.package.files, plan.repo_id
-    address = send(plan, private=True)
-    push_runs(plan_push(["@last", "a1b2"], root), "ann/cartpole-study")
+hub push`). Planning a publication sends nothing.
 
 The form of the card is the one of the RL zoo: `mean_reward` as "500.00 +/- 0.00" in the model
 index, the tags of its leaderboards, and `replay.mp4`, which the Hub shows. Runs in the same folder

@@ -1,10 +1,5 @@
 """What comes from the Hub: published runs, and runs of datasets, verified, as run folders.
 
-    run = pull_run("ann/ppo-CartPole-v1", root)
-    run = hub_run("hub:ann/ppo-CartPole-v1", root)          # pulled once, then read from `root`
-    list_remote("ann/cartpole-study", "ppo")
-    pull_runs("ann/cartpole-study", "ppo", root)
-
 Only the files of a run are downloaded: JSON, YAML, safetensors and pictures. Pickles are never
 downloaded, and no code is run. Every file is checked against the manifest. A config that names code
 to import is a stranger's: verbs that would import it ask for --trust (training/prepare.py).

@@ -2,15 +2,11 @@
 
     Follower(run, "tensorboard").send()              # all that is there now
     Follower(run, "wandb").follow()                  # until the run has ended
-    Launcher(["wandb"])                              # observer: follows a training from its start
 
 What was sent is kept in `trackers/<name>.json` and, as one checksum per line, in `<name>.rows` and
 `<name>.events`. A follower that is started again compares the lines of the run with these
 checksums: a common beginning is not sent again, and where they differ a resume has rewritten the
 run, so the tracker is taken back to there.
-
-A tracker implements `Sink`. `CsvSink` is the simplest: a CSV file with one line per row of metrics,
-tests and alerts included.
 """
 
 import csv
