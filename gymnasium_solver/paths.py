@@ -121,11 +121,8 @@ def _is_process(pid: int) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Path.is_dir, but False for a name that no file system takes."""
-    try:
-        return path.is_dir()
-    except (OSError, ValueError):
-        return False
+    """Unlike Path.is_dir, False for a name that no file system takes."""
+    return os.path.isdir(path)
 
 
 def is_own_file(path: Path) -> bool:
@@ -134,8 +131,5 @@ def is_own_file(path: Path) -> bool:
 
 
 def is_file(path: Path) -> bool:
-    """Path.is_file, but False for a name that no file system takes."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    """Unlike Path.is_file, False for a name that no file system takes."""
+    return os.path.isfile(path)

@@ -26,6 +26,7 @@ from gymnasium_solver.config.schema import (
 )
 from gymnasium_solver.config.yaml_file import parse_yaml, read_text, unfilled
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.paths import is_file
 from gymnasium_solver.registry import algorithms
 from gymnasium_solver.suggest import nearest
 
@@ -188,14 +189,6 @@ def config_files(root: Path) -> Iterator[Path]:
         # Names that begin with _ are not configs: _overlays.yaml (load.py).
         if path.suffix in SUFFIXES and not path.name.startswith("_") and is_file(path):
             yield path
-
-
-def is_file(path: Path) -> bool:
-    """Is there such a file? False for a name that no file can have."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
 
 
 def _entries(path: Path, root: Path) -> Iterator[ConfigEntry]:

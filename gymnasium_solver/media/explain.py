@@ -62,8 +62,7 @@ class Question:
     steps: tuple[int, ...] = ()
     """Steps of the episode, from 0; none: the first, the middle and the last one."""
     methods: tuple[str, ...] = METHODS
-    target: str = "action"
-    """Or value."""
+    target: str = "action"  # or value
     layer: int | None = None
     """Convolution layer of the class activation maps, from 1; None: the last."""
     seed: int | str = "test"
@@ -75,15 +74,13 @@ class Question:
 class Explained:
     page: str = ""
     folder: str = ""
-    files: list[str] = field(default_factory=list)
-    """The pictures in `folder`."""
+    files: list[str] = field(default_factory=list)  # the pictures in `folder`
     env_steps: int = 0
     seed: int = 0
     target: str = "action"
     steps: list[dict[str, Any]] = field(default_factory=list)
     """Step, action, value, explained number and gradient x input of components."""
-    n_steps: int = 0
-    """Steps of the episode that were played."""
+    n_steps: int = 0  # steps of the episode that were played
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

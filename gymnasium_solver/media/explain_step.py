@@ -314,8 +314,7 @@ class View:
     what: str  # the explained number in words
     number: float
     images: list[ImageView]
-    contributions: list[tuple[str, float]]
-    """Gradient x input of each component of the vector part."""
+    contributions: list[tuple[str, float]]  # gradient x input of each component of the vector part
 
 
 def groups_of(agent: Agent, name: str) -> list[Group]:

@@ -59,14 +59,12 @@ Picture = tuple[np.ndarray, Tiles]
 class Branch:
     of: str  # id of the episode
     at: int  # the first step that may differ
-    action: Any = None
-    """What to do there, as JSON or as its label; None: what the agent decides."""
+    action: Any = None  # what to do there, as JSON or as its label; None: what the agent decides
 
 
 @dataclass(frozen=True)
 class Ask:
-    run: str | Run
-    """A run or a checkpoint of it, such as @last/@best."""
+    run: str | Run  # a run or a checkpoint of it, such as @last/@best
     seed: int | str = "test"
     greedy: bool | None = None
     """None: as in the run's evaluations, or in the episode that is branched from."""

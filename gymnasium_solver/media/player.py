@@ -51,8 +51,7 @@ class Decision:
     std: np.ndarray | None = None
     """Moments of a continuous action; `std` is that of the noise before squashing to the bounds."""
     value: float | None = None  # return that the agent expects from here on
-    best: np.ndarray | None = None
-    """The action that the agent considers best, as `step` takes it."""
+    best: np.ndarray | None = None  # the action that the agent considers best, as `step` takes it
     entropy: float | None = None
     """Entropy of the distribution that actions are sampled from, in the policy's units; that of a
     squashed action before the squashing."""

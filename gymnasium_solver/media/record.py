@@ -44,14 +44,11 @@ class Shots:
     """What to record."""
 
     episodes: int = 1
-    rows: int = 0
-    """Rows of a grid; 0: no grid, one episode after another."""
+    rows: int = 0  # rows of a grid; 0: no grid, one episode after another
     columns: int = 0
-    most_steps: int = MOST_STEPS
-    """Steps after which an episode is cut."""
+    most_steps: int = MOST_STEPS  # steps after which an episode is cut
     overlay: bool = True
-    title: str = ""
-    """First line of the caption."""
+    title: str = ""  # first line of the caption
     open_loop: bool = False
     """The agent's image as it is, as its model reconstructs it, and as the model imagines it."""
 

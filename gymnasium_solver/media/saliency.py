@@ -146,8 +146,7 @@ class ConvLayer:
 
     name: str
     conv: nn.Conv2d  # its first convolution
-    output: nn.Module
-    """The module whose output counts as its activations: after the non-linearity."""
+    output: nn.Module  # the module whose output counts as its activations: after the non-linearity
     field: ReceptiveField
 
 

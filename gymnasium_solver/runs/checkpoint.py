@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,8 +41,7 @@ _NAME = re.compile(r"[A-Za-z0-9_]+\.(safetensors|json)")
 class LoadedCheckpoint:
     path: Path
     env_steps: int
-    tensors: dict[str, dict[str, "np.ndarray"]]
-    """File stem -> named arrays (writable)."""
+    tensors: dict[str, dict[str, "np.ndarray"]]  # file stem -> named arrays (writable)
     state: dict[str, Any]
     metrics: dict[str, Any]
 
@@ -102,24 +101,17 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
     path = path.resolve()  # once: `last` may change while we read
     manifest = verified_manifest(path)
     tensors = {}
-    for name in manifest["files"]:
-        file = path / name
-        if file.suffix == ".safetensors":
-            try:
-                tensors[file.stem] = load_file(file)
-            except (OSError, SafetensorError) as error:
-                raise RunError(f"{file} cannot be read: {error}. {FIX}") from None
-            except (AttributeError, KeyError, TypeError) as error:  # bfloat16, float8, ...
-                raise RunError(
-                    f"{file} has a tensor of a type that NumPy does not know: {error}. {FIX}"
-                ) from None
-    return LoadedCheckpoint(
-        path=path,
-        env_steps=manifest["env_steps"],
-        tensors=tensors,
-        state=files.read_json(path / "state.json", FIX),
-        metrics=files.read_json(path / "metrics.json", FIX),
-    )
+    for file in (path / name for name in manifest["files"] if name.endswith(".safetensors")):
+        try:
+            tensors[file.stem] = load_file(file)
+        except (OSError, SafetensorError) as error:
+            raise RunError(f"{file} cannot be read: {error}. {FIX}") from None
+        except (AttributeError, KeyError, TypeError) as error:  # bfloat16, float8, ...
+            raise RunError(
+                f"{file} has a tensor of a type that NumPy does not know: {error}. {FIX}"
+            ) from None
+    state, metrics = (files.read_json(path / f"{n}.json", FIX) for n in ("state", "metrics"))
+    return LoadedCheckpoint(path, manifest["env_steps"], tensors, state, metrics)
 
 
 def write_manifest(folder: Path, env_steps: int) -> None:
@@ -150,13 +142,10 @@ def verified_manifest(path: Path) -> dict[str, Any]:
         file = path / name
         if not file.is_file():
             raise RunError(f"{file} is missing. {FIX}")
-        actual = _fingerprint(file)
-        if actual != expected:
-            what = "size" if actual["size"] != expected["size"] else "sha256"
-            raise RunError(
-                f"{file} is damaged: its {what} is {actual[what]}, "
-                f"the manifest says {expected[what]}. {FIX}"
-            )
+        for what, actual in _fingerprint(file).items():
+            if actual != expected[what]:
+                said = f"its {what} is {actual}, the manifest says {expected[what]}"
+                raise RunError(f"{file} is damaged: {said}. {FIX}")
     return manifest
 
 
@@ -179,9 +168,8 @@ def _listed_files(path: Path, manifest: dict[str, Any]) -> dict[str, dict[str, A
             )
         if not isinstance(entry, dict) or not {"size", "sha256"} <= entry.keys():
             raise RunError(f"{file}: {name} is {entry!r}, expected its size and sha256. {FIX}")
-    for name in ("state.json", "metrics.json"):
-        if name not in files:
-            raise RunError(f"{file} does not list {name}. {FIX}")
+    if missing := {"state.json", "metrics.json"} - files.keys():
+        raise RunError(f"{file} does not list {' and '.join(sorted(missing))}. {FIX}")
     return files
 
 
@@ -210,10 +198,8 @@ def pointer_env_steps(directory: Path, name: str) -> int | None:
     link = directory / name
     target = files.read_pointer(link)
     if target is None and (link / "manifest.json").is_file():  # a copy that followed the symlinks
-        try:
+        with suppress(RunError):
             target = str(files.read_json(link / "manifest.json", FIX).get("env_steps"))
-        except RunError:
-            return None
     if target is None or not target.isdecimal():
         return None
     return int(target) if find_checkpoint(directory, int(target)) else None
@@ -238,10 +224,7 @@ def prune(directory: Path, keep: int, needed: int | None = None) -> list[int]:
     """Remove all but the newest `keep` checkpoints, `best`, `last` and the one at `needed`."""
     every = [c for c in list_checkpoints(directory) if c.env_steps != needed]
     periodic = [c for c in every if not (c.is_best or c.is_last)]
-    removed = periodic[: max(0, len(periodic) - keep)]
-    for checkpoint in removed:
-        _remove(checkpoint.path)
-    return [checkpoint.env_steps for checkpoint in removed]
+    return _remove(periodic[: max(0, len(periodic) - keep)])
 
 
 def rewind(directory: Path, env_steps: int) -> list[int]:
@@ -256,9 +239,7 @@ def rewind(directory: Path, env_steps: int) -> list[int]:
             point_to(directory, BEST, max(scored)[1])
         else:
             (directory / BEST).unlink()
-    for checkpoint in removed:
-        _remove(checkpoint.path)
-    return [checkpoint.env_steps for checkpoint in removed]
+    return _remove(removed)
 
 
 def clean_leftovers(directory: Path) -> None:
@@ -332,12 +313,14 @@ def _put_in_place(temp: Path, final: Path) -> Path:
     return final
 
 
-def _remove(path: Path) -> None:
-    """Rename a checkpoint and delete it: a kill leaves nothing that seems to be complete."""
-    doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
-    with files.writing("the removal of an old checkpoint", path):
-        os.rename(path, doomed)
-        shutil.rmtree(doomed)
+def _remove(checkpoints: list[CheckpointInfo]) -> list[int]:
+    """Rename and delete each: a kill leaves nothing that seems to be complete."""
+    for path in (checkpoint.path for checkpoint in checkpoints):
+        doomed = path.with_name(f".tmp-removed-{path.name}-{os.getpid()}")
+        with files.writing("the removal of an old checkpoint", path):
+            os.rename(path, doomed)
+            shutil.rmtree(doomed)
+    return [checkpoint.env_steps for checkpoint in checkpoints]
 
 
 def _finished(directory: Path) -> dict[int, Path]:

@@ -43,14 +43,6 @@ class Edit:
     changed: dict[str, list[Any]]  # [old, new] by field
     source: str
 
-    @property
-    def old(self) -> dict[str, Any]:
-        return {name: values[0] for name, values in self.changed.items()}
-
-    @property
-    def new(self) -> dict[str, Any]:
-        return {name: values[1] for name, values in self.changed.items()}
-
 
 def pause_path(run: Run) -> Path:
     """While it exists, the training waits at the end of its epoch."""
@@ -138,10 +130,10 @@ def rewound(run: Run, env_steps: int, is_last: bool, overridden: Collection[str]
     later = [edit for edit in edits if edit.env_steps >= env_steps]
     undone: dict[str, Any] = {}
     for edit in reversed(later):
-        undone |= edit.old
+        undone |= {name: old for name, (old, _) in edit.changed.items()}
     again = []
     for edit in later if is_last else []:
-        changes = {name: value for name, value in edit.new.items() if name not in overridden}
+        changes = {name: new for name, (_, new) in edit.changed.items() if name not in overridden}
         if changes and not edit.source.startswith(BY_RULE):
             again.append(Request(changes, edit.source, edit.env_steps, edit.id))
     return Rewound([edit for edit in edits if edit.env_steps < env_steps], undone, again)

@@ -28,7 +28,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from io import FileIO
+from io import BufferedRandom, FileIO
 from pathlib import Path
 from typing import Any, Self
 
@@ -111,8 +111,7 @@ class Episode:
             width, name = entry.get("width"), entry.get("name")
             if type(width) is not int or not 0 < width <= MOST_COLUMNS or not isinstance(name, str):
                 raise RunError(f"{self.path / FACTS}: a wrong column. {_FIX}")
-            labels = [str(label) for label in entry.get("labels") or []]
-            found.append(Column(name, start, width, labels))
+            found.append(Column(name, start, width, list(map(str, entry.get("labels") or []))))
             start += width
         if not found or start > MOST_COLUMNS:
             raise RunError(f"{self.path / FACTS}: it has no columns. {_FIX}")
@@ -135,24 +134,16 @@ class Episode:
     def columns(self) -> dict[str, np.ndarray]:
         """[rows, width] by name, and [rows] for those of width 1 and the derived ones."""
         table = np.frombuffer(self.rows(), "<f4").reshape(-1, self.width)
-        named = {
-            column.name: table[:, column.start]
-            if column.width == 1
-            else table[:, column.start : column.start + column.width]
-            for column in self.layout
-        }
-        return named | self.derived()
+        parts = {c.name: table[:, c.start : c.start + c.width] for c in self.layout}
+        named = {name: part[:, 0] if part.shape[1] == 1 else part for name, part in parts.items()}
+        derived = np.frombuffer(self.derived_bytes(), "<f4")
+        if derived.size and not derived.size % len(DERIVED):
+            named |= zip(DERIVED, derived.reshape(-1, len(DERIVED)).T, strict=True)
+        return named
 
     def derived_bytes(self) -> bytes:
         """The bytes of derived.f32, rows of DERIVED; empty while the episode is played."""
         return self._read(DERIVED_FILE)
-
-    def derived(self) -> dict[str, np.ndarray]:
-        data = np.frombuffer(self.derived_bytes(), "<f4")
-        if not data.size or data.size % len(DERIVED):
-            return {}
-        table = data.reshape(-1, len(DERIVED))
-        return {name: table[:, i] for i, name in enumerate(DERIVED)}
 
     def actions(self) -> np.ndarray:
         """[T, ...]: the exact actions, as `step` of the environment takes them."""
@@ -171,8 +162,7 @@ class Episode:
 
     def info(self) -> list[dict[str, Any]]:
         """What the environment said in `info` at each step."""
-        path = self.path / INFO
-        return read_jsonl(path) if path.is_file() else []
+        return read_jsonl(self.path / INFO)
 
     def _pack_path(self, view: str, chunk: int) -> Path:
         if view not in VIEWS:
@@ -239,15 +229,15 @@ class Episode:
 
     def to_dict(self) -> dict[str, Any]:
         """The facts, and what has been recorded so far."""
-        frames = {view: n for view in VIEWS if (n := self.n_frames(view))}
-        counts = {
+        hidden = ("pid", "pid_started", "machine")
+        return {
+            **{name: value for name, value in self.facts.items() if name not in hidden},
+            "id": self.id,
+            "status": self.status,
             "n_rows": self.n_rows,
-            "n_frames": frames,
+            "n_frames": {view: n for view in VIEWS if (n := self.n_frames(view))},
             "has_derived": self._size(DERIVED_FILE) > 0,
         }
-        hidden = ("pid", "pid_started", "machine")
-        facts = {name: value for name, value in self.facts.items() if name not in hidden}
-        return {**facts, "id": self.id, "status": self.status, **counts}
 
 
 def get_episode(run: Run, episode_id: str) -> Episode:
@@ -288,10 +278,7 @@ def list_episodes(run: Run) -> list[Episode]:
 def worst_first(episodes: list[Episode]) -> list[Episode]:
     """Sort episodes by return; those without one come last."""
 
-    def key(episode: Episode) -> tuple[bool, float]:
-        return episode.total is None, episode.total or 0.0
-
-    return sorted(episodes, key=key)
+    return sorted(episodes, key=lambda one: (one.total is None, one.total or 0.0))
 
 
 def pack_path(folder: Path, view: str, chunk: int) -> Path:
@@ -336,14 +323,8 @@ class EpisodeWriter:
         which the readers need; and anything else to be kept."""
         how = "greedy" if facts["greedy"] else "sampled"
         name = f"{facts['env_steps']}-seed{facts['seed']}-{how}-{secrets.token_hex(2)}"
-        pid = os.getpid()
-        process = {
-            "pid": pid,
-            "pid_started": machine.process_start(pid),
-            "machine": {"hostname": machine.hostname()},
-        }
         base = {"format": FORMAT, "id": name, "run": run.id, "created_at": utc_now()}
-        writer = cls(run, name, {**base, **facts, "status": "running", **process})
+        writer = cls(run, name, {**base, **facts, "status": "running", **machine.process()})
         with files.writing("the episode", writer.path.parent):
             writer.path.parent.mkdir(exist_ok=True)  # not its parents: a deleted run stays deleted
             try:
@@ -406,36 +387,28 @@ class EpisodeWriter:
 class PackWriter:
     def __init__(self, folder: Path, view: str) -> None:
         self.folder, self.view, self.n_frames = folder, view, 0
-        self._handle: int | None = None
+        self._file: BufferedRandom | None = None
         self._end = HEADER
 
     def add(self, body: bytes) -> None:
-        slot = self.n_frames % CHUNK
+        chunk, slot = divmod(self.n_frames, CHUNK)
         if slot == 0:
-            self._open(self.n_frames // CHUNK)
-        assert self._handle is not None
-        _write_at(self._handle, body, self._end)
+            self.close()
+            self._file = pack_path(self.folder, self.view, chunk).open("w+b")
+            self._write(struct.pack("<II", 0, HEADER) + bytes(4 * CHUNK), 0)
+            self._end = HEADER
+        self._write(body, self._end)
         self._end += len(body)
-        _write_at(self._handle, struct.pack("<I", self._end), 4 * (slot + 2))
-        _write_at(self._handle, struct.pack("<I", slot + 1), 0)
+        self._write(struct.pack("<I", self._end), 4 * (slot + 2))
+        self._write(struct.pack("<I", slot + 1), 0)
         self.n_frames += 1
 
-    def _open(self, chunk: int) -> None:
-        self.close()
-        path = pack_path(self.folder, self.view, chunk)
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-        header = struct.pack("<II", 0, HEADER) + bytes(4 * CHUNK)
-        _write_at(self._handle, header, 0)
-        self._end = HEADER
+    def _write(self, data: bytes, place: int) -> None:
+        assert self._file is not None
+        self._file.seek(place)
+        self._file.write(data)
+        self._file.flush()  # in this order, for readers
 
     def close(self) -> None:
-        if self._handle is not None:
-            os.close(self._handle)
-            self._handle = None
-
-
-def _write_at(handle: int, data: bytes, place: int) -> None:
-    rest = memoryview(data)
-    while rest:
-        written = os.pwrite(handle, rest, place)
-        rest, place = rest[written:], place + written
+        if self._file is not None:
+            self._file.close()

@@ -153,10 +153,8 @@ def locked(run: Path) -> Iterator[None]:
 
 def lock_holder(folder: Path) -> int | None:
     """The process that holds the lock of a folder; None if nobody does, or if it is unknown."""
-    if not is_locked(folder):
-        return None
     with suppress(OSError, ValueError):
-        return int((folder / LOCK).read_bytes()[:20])
+        return int((folder / LOCK).read_bytes()[:20]) if is_locked(folder) else None
     return None
 
 

@@ -61,8 +61,7 @@ class Line:
     colour: str
     width: float = 2.0
     opacity: float = 1.0
-    band: Sequence[tuple[float, float, float]] = ()
-    """(x, low, high) of an interval around the line."""
+    band: Sequence[tuple[float, float, float]] = ()  # (x, low, high) of an interval around the line
     marker: bool = False
 
 

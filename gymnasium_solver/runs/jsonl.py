@@ -76,8 +76,7 @@ class Tail:
     """Rows that were added to a file, in order."""
 
     rows: list[dict[str, Any]]
-    cursor: str
-    """Where to continue; opaque, and safe in a URL."""
+    cursor: str  # where to continue; opaque, and safe in a URL
     is_reset: bool
     """The file was rewritten since the last read (a resume goes back to a checkpoint): `rows` are
     all its rows now, and what was read before is void."""

@@ -84,6 +84,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def process() -> dict[str, Any]:
+    """The process that writes a run or an episode, and its machine; a resume replaces it."""
+    pid = os.getpid()
+    return {"pid": pid, "pid_started": process_start(pid), "machine": machine()}
+
+
 def git_state(directory: Path) -> tuple[dict[str, Any] | None, bytes]:
     """Commit and dirty state of the repository at `directory`, and the diff against the commit.
 
@@ -108,8 +114,7 @@ def process_age_s() -> float:
 
 
 def process_start(pid: int) -> float | None:
-    """Start time of a process, to distinguish it from a later one with the same id; None if
-    unknown.
+    """Start time of a process, which tells it from a later one of the same id; None if unknown.
 
     On Linux in seconds since boot: there psutil derives the time of day from the clock, which may
     be changed during training. Elsewhere the time of day, as stored by the kernel.
@@ -127,11 +132,9 @@ def is_alive(pid: int, started: float | None = None) -> bool:
     """Whether the process is running; with `started`, whether it is still the same process."""
     import psutil
 
-    if not psutil.pid_exists(pid):
-        return False
     try:
         is_zombie = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:  # it has ended in the meantime
+    except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:  # it is running as another user
         is_zombie = False
@@ -178,11 +181,8 @@ def signature(run_id: str, code: Sequence[str]) -> str | None:
 
 def is_made_here(meta: Mapping[str, Any], code: Sequence[str]) -> bool:
     """Whether this user made the run with this content of meta.json, with exactly this code."""
-    given, run_id = meta.get("signature"), meta.get("id")
-    if not isinstance(given, str) or not isinstance(run_id, str):
-        return False
-    key = _user_key(create=False)
-    if key is None:
+    given, run_id, key = meta.get("signature"), meta.get("id"), _user_key(create=False)
+    if key is None or not isinstance(given, str) or not isinstance(run_id, str):
         return False
     expected = _signed(key, run_id, code)
     return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
@@ -190,10 +190,7 @@ def is_made_here(meta: Mapping[str, Any], code: Sequence[str]) -> bool:
 
 def user_folder() -> Path:
     """The folder of this user's settings."""
-    if sys.platform == "win32":
-        base = os.environ.get("APPDATA")
-    else:
-        base = os.environ.get("XDG_CONFIG_HOME")
+    base = os.environ.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME")
     return Path(base or Path.home() / ".config") / "gymnasium-solver"
 
 

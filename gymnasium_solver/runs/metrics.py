@@ -53,24 +53,17 @@ class Metric:
     """`<train|val|test>/<group>/<metric>`. A part in angle brackets stands for any text:
     `train/hp/<field>`."""
     description: str
-    label: str = ""
-    """What people call it: `validation return`."""
-    precision: int = 4
-    """Decimal places when printed."""
-    better: Better | None = None
-    """Which direction is better; None if neither is."""
-    group: str = ""
-    """Its section of the table: `train/roll`, `train/opt`, `val/roll`, ..."""
-    unit: str = ""
-    """`steps`, `s`, `nats`, ...; empty for a plain number."""
-    bounds: Bounds = (None, None)
-    """Values outside are impossible and raise an alert."""
+    label: str = ""  # what people call it: `validation return`
+    precision: int = 4  # decimal places when printed
+    better: Better | None = None  # which direction is better; None if neither is
+    group: str = ""  # its section of the table: `train/roll`, `train/opt`, `val/roll`, ...
+    unit: str = ""  # `steps`, `s`, `nats`, ...; empty for a plain number
+    bounds: Bounds = (None, None)  # values outside are impossible and raise an alert
     priority: int | None = None
     """Place in the console table, the lowest first; None: not shown there."""
     may_be_null: bool = False
     """Whether a row may have null for it: where it is not defined, or not yet."""
-    is_detail: bool = False
-    """Computed only every few epochs (`log_details_freq_epochs`)."""
+    is_detail: bool = False  # computed only every few epochs (`log_details_freq_epochs`)
 
     @property
     def show(self) -> bool:

@@ -26,13 +26,9 @@ _TRIAL = re.compile(
 # The place of an experiment, a sweep, or a trial of one.
 _GROUP = re.compile(r"^(experiments|sweeps)/[^/]+$|(^|/)(trials|final)/[0-9]+$")
 _NEWEST = 3  # runs that an error about another name shows
-_SHOWN = 10
-# Runs elsewhere: what a reference starts with, and the function (reference, root) -> (run,
-# selector) that brings it here. By name, because it stands far above this module.
-_REMOTE = {"hub:": "gymnasium_solver.share.hub.pull:hub_run"}
-# The same for experiments and sweeps: (name, root, is_part) -> its best run, or None if there is no
-# experiment or sweep of this name, or with `is_part` none whose name has this part.
-_BEST = "gymnasium_solver.experiments.best:best_of"
+# Modules that stand far above this one, and are therefore imported by name.
+_HUB = "gymnasium_solver.share.hub.pull"
+_EXPERIMENTS = "gymnasium_solver.experiments.best"
 
 
 class ResolvedCheckpoint(NamedTuple):
@@ -95,8 +91,8 @@ def _named(name: str, root: Path, best_of: bool, allow_paths: bool) -> Run:
 
 
 def _best(name: str, root: Path, is_part: bool = False) -> Run | None:
-    module, _, function = _BEST.partition(":")
-    found: Run | None = getattr(import_module(module), function)(name, root, is_part)
+    """The best run of the experiment or sweep of this name, or with `is_part` of a longer name."""
+    found: Run | None = import_module(_EXPERIMENTS).best_of(name, root, is_part)
     return found
 
 
@@ -141,15 +137,12 @@ def resolve_checkpoint(
 
 def _remote(ref: str, root: Path, allow_paths: bool) -> tuple[Run, str | None] | None:
     """The run and selector of "hub:USER/REPO/..."; None for a run of this machine."""
-    for scheme, place in _REMOTE.items():
-        if not ref.startswith(scheme):
-            continue
-        if not allow_paths:
-            raise RunError(f"{ref!r}: only runs of this machine can be named here.")
-        module, _, name = place.partition(":")
-        run, selector = getattr(import_module(module), name)(ref, root)
-        return run, selector or None
-    return None
+    if not ref.startswith("hub:"):
+        return None
+    if not allow_paths:
+        raise RunError(f"{ref!r}: only runs of this machine can be named here.")
+    run, selector = import_module(_HUB).hub_run(ref, root)
+    return run, selector or None
 
 
 def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
@@ -191,23 +184,21 @@ def _match_id(name: str, root: Path, allow_paths: bool) -> str:
 def _run_of_sweep(name: str, run: str, root: Path) -> Run:
     """A run inside a sweep, which is named like a run: @last, an id or a unique part of one."""
     sweeps = root / SWEEPS
-    ids = (
-        sorted(p.name for p in sweeps.iterdir() if p.name[0] not in "@.")
-        if is_folder(sweeps)
-        else []
-    )
+    places = sweeps.iterdir() if is_folder(sweeps) else ()
+    ids = sorted(place.name for place in places if place.name[0] not in "@.")
     pointed = read_pointer(sweeps / LAST_RUN) if name == LAST_RUN else name
     matches = [i for i in ids if i == pointed] or [i for i in ids if name.lower() in i.lower()]
-    if len(matches) == 1 and is_run(sweeps / matches[0] / run):
-        return Run(sweeps / matches[0] / run)
-    if len(matches) == 1:
-        places = (
-            place.relative_to(sweeps / matches[0]) for place in sweeps.glob(f"{matches[0]}/*/*/*")
+    if len(matches) != 1:
+        what = f"matches {len(matches)} sweeps" if matches else "is not a sweep"
+        known = _listing(matches or ids) or "none"
+        raise RunError(f"{name!r} {what}. Sweeps in {sweeps}: {known}.")
+    sweep = sweeps / matches[0]
+    if not is_run(sweep / run):
+        known = _listing(
+            sorted(str(p.relative_to(sweep)) for p in sweep.glob("*/*/*") if is_run(p))
         )
-        known = sorted(str(place) for place in places if is_run(sweeps / matches[0] / place))
-        raise RunError(f"{matches[0]} has no run {run!r}; it has: {_listing(known) or 'none'}.")
-    what = f"matches {len(matches)} sweeps" if matches else "is no sweep"
-    raise RunError(f"{name!r} {what}. Sweeps in {sweeps}: {_listing(matches or ids) or 'none'}.")
+        raise RunError(f"{sweep.name} has no run {run!r}; it has: {known or 'none'}.")
+    return Run(sweep / run)
 
 
 def _last_run(root: Path, allow_paths: bool) -> Run:
@@ -233,14 +224,12 @@ def _existing(root: Path, is_command: bool) -> str:
     if not ids:
         fix = "; start one with `gsolve train`, or give --runs-dir" * is_command
         return f"There are no runs in {root}{fix}."
-    more = f" and {len(ids) - _NEWEST} more{' (gsolve runs)' * is_command}"
-    more = more if len(ids) > _NEWEST else ""
-    return f"Runs in {root}: {', '.join(ids[:_NEWEST])}{more}."
+    return f"Runs in {root}: {_listing(ids, _NEWEST, ' (gsolve runs)' * is_command)}."
 
 
-def _listing(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return ", ".join(names[:_SHOWN]) + more
+def _listing(names: list[str], most: int = 10, where: str = "") -> str:
+    more = f" and {len(names) - most} more{where}" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def _default_checkpoint(run: Run, default: str) -> ResolvedCheckpoint:

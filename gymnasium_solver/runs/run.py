@@ -58,8 +58,7 @@ class HeldOutTest:
     """The held-out test of the selected checkpoint."""
 
     mean: float
-    stderr: float | None
-    """Standard error of the mean; None with one episode."""
+    stderr: float | None  # standard error of the mean; None with one episode
     episodes: int
     greedy: bool
     success: float | None = None
@@ -220,7 +219,7 @@ class Run:
         resumed = [*(earlier if isinstance(earlier, list) else []), entry]
         solved = None if meta.get("threshold") is None else False  # until it is tested again
         verdict = {"test": None, "solved": solved, "stop_reason": None, "stop_detail": None}
-        fields = {"env_steps": env_steps, "resumed": resumed} | _process()
+        fields = {"env_steps": env_steps, "resumed": resumed} | machine.process()
         fields["signature"] = signature(str(meta.get("id")), code)
         self.update_meta(status="running", **verdict, **fields)
 
@@ -392,13 +391,6 @@ def check_run_name(name: str) -> None:
         )
 
 
-def _process() -> dict[str, Any]:
-    """The process that writes the run; replaced on resume, possibly on another machine."""
-    pid = os.getpid()
-    started = machine.process_start(pid)
-    return {"pid": pid, "pid_started": started, "machine": machine.machine()}
-
-
 def _first_meta(
     run_id: str, config: Mapping[str, Any], command: list[str], git: dict[str, Any] | None
 ) -> dict[str, Any]:
@@ -412,7 +404,7 @@ def _first_meta(
         "command": command,
         "versions": machine.versions(),
         "git": git,
-        **_process(),
+        **machine.process(),
         "status": "created",
         **dict.fromkeys(("stop_reason", "solved", "test")),
         **dict.fromkeys(("env_steps", "epoch", "episodes"), 0),

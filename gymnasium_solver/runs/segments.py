@@ -22,6 +22,7 @@ time.
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,7 @@ def append_segment(
         directory.mkdir(exist_ok=True)  # not its parents: a deleted run folder stays deleted
         data = save(named)
         write_atomic(file, data)
-    return {
-        "file": file.name,
-        "start": start,
-        "stop": stop,
-        "size": len(data),
-        "sha256": hashlib.sha256(data).hexdigest(),
-    }
+    return {"file": file.name, "start": start, "stop": stop, **_fingerprint(data)}
 
 
 def extended(segments: Sequence[Segment], new: Segment) -> list[Segment]:
@@ -103,15 +98,12 @@ def referenced(checkpoints_dir: Path) -> set[str]:
     """The segment files listed by finished checkpoints."""
     files: set[str] = set()
     for checkpoint in list_checkpoints(checkpoints_dir):
-        try:
-            state = read_json(checkpoint.path / "state.json", _FIX)
-        except RunError:  # a damaged checkpoint cannot be resumed from, with or without its replay
-            continue
-        replay = state.get("replay")
-        segments = replay.get("segments", []) if isinstance(replay, dict) else []
-        for segment in segments if isinstance(segments, list) else []:
-            if isinstance(segment, dict):
-                files.add(str(segment.get("file")))
+        # A damaged checkpoint cannot be resumed from, with or without its replay.
+        with suppress(RunError):
+            replay = read_json(checkpoint.path / "state.json", _FIX).get("replay")
+            segments = replay.get("segments") if isinstance(replay, dict) else None
+            known = segments if isinstance(segments, list) else []
+            files |= {str(segment.get("file")) for segment in known if isinstance(segment, dict)}
     return files
 
 
@@ -162,7 +154,7 @@ def _load(directory: Path, segment: Segment) -> dict[str, np.ndarray]:
     """The arrays of a segment (writable), after verifying its checksum."""
     file = directory / segment["file"]
     data = read_bytes(file, _FIX)
-    for what, found in (("size", len(data)), ("sha256", hashlib.sha256(data).hexdigest())):
+    for what, found in _fingerprint(data).items():
         if found != segment[what]:
             said = f"its {what} is {found}, the checkpoint says {segment[what]}"
             raise RunError(f"{file} is damaged: {said}. {_FIX}")
@@ -173,16 +165,18 @@ def _load(directory: Path, segment: Segment) -> dict[str, np.ndarray]:
     return {name: arrays[name] for name in sorted(arrays)}
 
 
+def _fingerprint(data: bytes) -> Segment:
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
 def check_segments(segments: Any) -> list[Segment]:
     """The list of segments in a checkpoint's state; RunError if it is not one."""
     kinds = {"file": str, "start": int, "stop": int, "size": int, "sha256": str}
     if not isinstance(segments, list):
         raise RunError(f"the replay segments are {segments!r}, expected a list. {_FIX}")
     for segment in segments:
-        is_whole = isinstance(segment, dict) and all(
-            type(segment.get(name)) is kind for name, kind in kinds.items()
-        )
-        if not is_whole:
+        given = segment if isinstance(segment, dict) else {}
+        if any(type(given.get(name)) is not kind for name, kind in kinds.items()):
             raise RunError(f"{segment!r} does not describe a replay segment. {_FIX}")
         if not _FILE.fullmatch(segment["file"]):
             raise RunError(f"{segment['file']!r} is not the name of a replay segment. {_FIX}")

@@ -32,10 +32,10 @@ from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.runs.files import read_json
 from gymnasium_solver.runs.jsonl import tail_jsonl
-from gymnasium_solver.runs.manage import Labels, read_labels
+from gymnasium_solver.runs.manage import read_labels
 from gymnasium_solver.runs.run import Run, live_status
 from gymnasium_solver.runs.select import select, sort
-from gymnasium_solver.runs.summary import RunSummary, summary_of
+from gymnasium_solver.runs.summary import CheckpointSummary, RunSummary, summary_of
 from gymnasium_solver.version import __version__
 
 INDEX, CONFIGS = ".index.json", ".configs.json"
@@ -44,7 +44,7 @@ PHASES = ("evaluating", "testing", "paused")
 LASTING = ("finished", "interrupted", "failed", "killed")
 _OWN = ("id", "path", "config")  # not stored: they depend on where the folder is
 _NAMES = [field.name for field in dataclasses.fields(RunSummary) if field.name not in _OWN]
-_STATUS, _CHECKPOINTS = _NAMES.index("status"), _NAMES.index("checkpoints")
+_STATUS = _NAMES.index("status")
 _DATE = re.compile(r"-(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-[0-9a-f]{4}$")
 LEFT_S = 60.0  # a temporary file this old was left by a process that was killed
 FEWEST = 20  # entries from which on an index is written
@@ -64,18 +64,11 @@ def read_summary(run: Run) -> RunSummary:
     meta["activity"] = _activity(run) if status == "running" else None
     if status == "killed":
         meta["status"] = status
-    found = list_checkpoints(run.checkpoints_dir)
-    summary = summary_of(
-        run.path,
-        meta,
-        [
-            {"env_steps": c.env_steps, "best": c.is_best, "last": c.is_last, "score": c.score}
-            for c in found
-        ],
-    )
-    labels = read_labels(run)
-    if labels == Labels():
-        return summary
+    checkpoints: list[CheckpointSummary] = [
+        {"env_steps": c.env_steps, "best": c.is_best, "last": c.is_last, "score": c.score}
+        for c in list_checkpoints(run.checkpoints_dir)
+    ]
+    summary, labels = summary_of(run.path, meta, checkpoints), read_labels(run)
     tags = [printable(tag) for tag in labels.tags]
     return dataclasses.replace(summary, tags=tags, note=printable(labels.note))
 
@@ -227,11 +220,9 @@ class _Entry:
 @dataclass(frozen=True)
 class Changes:
     cursor: str
-    runs: list[tuple[int, RunSummary]]
-    """Runs that are new or have changed, with their numbers."""
+    runs: list[tuple[int, RunSummary]]  # runs that are new or have changed, with their numbers
     removed: list[int]
-    is_reset: bool
-    """`runs` are all runs; what was known before is void."""
+    is_reset: bool  # `runs` are all runs; what was known before is void
 
 
 class RunStore:
@@ -334,7 +325,7 @@ class RunStore:
     def _scan(self) -> None:
         """Only the first one uses the index: later ones know the runs."""
         # A killed run is known as such on its own machine alone.
-        version = f"{__version__} {machine.hostname()} {','.join(_NAMES)}"
+        version = f"{__version__} 2 {machine.hostname()} {','.join(_NAMES)}"
         index = Index(self.root / INDEX, version, enabled=not self._is_scanned)
         revision, is_any = self._revision + 1, False
         folder, names = str(self.root), set()
@@ -385,10 +376,11 @@ class RunStore:
             summary = summary_or_broken(Run(self.root / name))
             if summary.status in LASTING:
                 values = [getattr(summary, name) for name in _NAMES]
-                values[_CHECKPOINTS] = [list(c.values()) for c in summary.checkpoints]
                 index.put(name, files, [*values, metrics if summary.status == "killed" else None])
         else:
-            summary, metrics = _from_stored(self.root, name, stored), stored[-1]
+            fields = dict(zip(_NAMES, stored, strict=False))
+            summary = RunSummary(id=name, path=f"{self.root}{os.sep}{name}", **fields)
+            metrics = stored[-1]
         before = self._entries.get(name)
         if before is not None and before.summary == summary:
             # In place: the order holds the same objects.
@@ -430,14 +422,3 @@ def _created(run: RunSummary) -> tuple[str, str]:
         return "", run.id
     year, month, day, *clock = date.groups()
     return f"{year}-{month}-{day}T{':'.join(clock)}", run.id
-
-
-def _from_stored(root: Path, name: str, values: list[Any]) -> RunSummary:
-    summary = object.__new__(RunSummary)  # without __init__, which is slow in a frozen dataclass
-    fields = dict(zip(_NAMES, values, strict=False))
-    fields["checkpoints"] = [
-        {"env_steps": env_steps, "best": best, "last": last, "score": score}
-        for env_steps, best, last, score in values[_CHECKPOINTS]
-    ]
-    summary.__dict__.update(fields, id=name, path=f"{root}{os.sep}{name}", config=None)
-    return summary

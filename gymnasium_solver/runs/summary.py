@@ -26,16 +26,14 @@ class Best(TypedDict):
     score: float
     env_steps: int
     epoch: int | None
-    greedy: NotRequired[bool]
-    """Whether greedy or sampled actions reached it; absent in old runs."""
+    greedy: NotRequired[bool]  # whether greedy or sampled actions reached it; absent in old runs
 
 
 class TestScore(TypedDict):
     """Held-out test of the selected checkpoint, which decides whether the run is solved."""
 
     mean: float
-    stderr: float | None
-    """Standard error of the mean; None with one episode."""
+    stderr: float | None  # standard error of the mean; None with one episode
     episodes: int
     greedy: bool
     success: NotRequired[float]
@@ -64,26 +62,20 @@ class RunSummary:
     """created, running, finished, interrupted, failed; killed: its process ended without recording
     it; broken: its meta.json cannot be read (`stop_reason` says why)."""
     stop_reason: str | None
-    stop_detail: str | None
-    """The signal of an interruption, or the reason given by an observer."""
-    solved: bool | None
-    """Whether `test` reached the threshold; None without a threshold."""
-    test: TestScore | None
-    """None until the run has been tested."""
-    test_note: str | None
-    """Why the test has the actions and the number of episodes that it has."""
+    stop_detail: str | None  # the signal of an interruption, or the reason given by an observer
+    solved: bool | None  # whether `test` reached the threshold; None without a threshold
+    test: TestScore | None  # None until the run has been tested
+    test_note: str | None  # why the test has the actions and the number of episodes that it has
     env_steps: int
     max_env_steps: int | None
     epoch: int
     episodes: int
     wall_s: float
     threshold: float | None
-    best: Best | None
-    """Validation score, like `last_eval`."""
+    best: Best | None  # validation score, like `last_eval`
     last_eval: dict[str, Any] | None
     checkpoints: list[CheckpointSummary]
-    experiment: str | None = None
-    """The experiment that the run is part of."""
+    experiment: str | None = None  # the experiment that the run is part of
     changed: dict[str, Any] | None = None
     """Values of the fields that are not those of the shipped config; None if none is shipped."""
     activity: dict[str, Any] | None = None
@@ -91,8 +83,7 @@ class RunSummary:
     since 1970), and during a long evaluation `phase`, `done` and `of` episodes."""
     tags: list[str] = dataclasses.field(default_factory=list)
     note: str = ""
-    config: dict[str, Any] | None = None
-    """The resolved config, if requested."""
+    config: dict[str, Any] | None = None  # the resolved config, if requested
 
     @property
     def name(self) -> str:

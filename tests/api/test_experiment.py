@@ -131,5 +131,7 @@ def test_a_run_that_was_changed_is_continued(tmp_path: Path) -> None:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert run.meta()["status"] == "finished"
-    assert [edit.new for edit in read_edits(run)] == [{"policy_lr": 0.123}]
+    assert [{n: new for n, (_, new) in e.changed.items()} for e in read_edits(run)] == [
+        {"policy_lr": 0.123}
+    ]
     assert read_file(run.config_path)[0]["policy_lr"] == 0.123

@@ -11,19 +11,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Alert:
-    name: str
-    """Name of the rule, e.g. entropy_collapse. One alert of a name is active at a time."""
-    text: str
-    """What was seen, in one short line with its numbers."""
+    name: str  # Name of the rule, e.g. entropy_collapse. One alert of a name is active at a time.
+    text: str  # what was seen, in one short line with its numbers
     env_steps: int
-    metric: str | None = None
-    """Full name of the metric whose row in the console is marked."""
-    meaning: str = ""
-    """What it usually means."""
-    advice: str = ""
-    """What to try: a flag or a field."""
-    is_over: bool = False
-    """True when the condition has ended: the mark in the console goes away."""
+    metric: str | None = None  # full name of the metric whose row in the console is marked
+    meaning: str = ""  # what it usually means
+    advice: str = ""  # what to try: a flag or a field
+    is_over: bool = False  # True when the condition has ended: the mark in the console goes away
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values, for events.jsonl."""
@@ -33,14 +27,11 @@ class Alert:
 @dataclass(frozen=True)
 class AlertRecord:
     name: str
-    times: int
-    """How often it was raised."""
+    times: int  # how often it was raised
     first_env_steps: int
-    last_env_steps: int
-    """Where it was last raised or, if it is over, where it ended."""
+    last_env_steps: int  # where it was last raised or, if it is over, where it ended
     is_active: bool
-    text: str
-    """What was seen when it was last raised."""
+    text: str  # what was seen when it was last raised
     meaning: str
     advice: str
     metric: str | None

@@ -47,23 +47,16 @@ Seen = str | bool | None
 @dataclass(frozen=True)
 class Rule:
     name: str
-    metric: str
-    """The metric whose row in the console is marked."""
+    metric: str  # the metric whose row in the console is marked
     check: Callable[..., Seen]
     needs: tuple[str, ...]
     """Metrics that a row must have to be judged; the check is called with their values."""
-    when: str
-    """When it is raised, for the documentation."""
-    meaning: str
-    """What it usually means."""
-    advice: str
-    """What to try; {h.name} is an attribute of the history."""
-    rows: int = 1
-    """Rows in a row that must be wrong before it is raised, and right before it ends."""
-    share: float = 0.0
-    """Share of the budget that the wrong rows must cover."""
-    warm_up: float = 0.0
-    """Share of the budget before it is judged at all."""
+    when: str  # when it is raised, for the documentation
+    meaning: str  # what it usually means
+    advice: str  # what to try; {h.name} is an attribute of the history
+    rows: int = 1  # rows in a row that must be wrong before it is raised, and right before it ends
+    share: float = 0.0  # share of the budget that the wrong rows must cover
+    warm_up: float = 0.0  # share of the budget before it is judged at all
     at_once: Callable[[History], bool] = lambda h: False
     """Whether the newest row, if it is wrong, is bad enough to need no patience."""
 
