@@ -19,7 +19,7 @@ from rich.console import Console
 
 import gymnasium_solver as gs
 from docs.make_pictures import IMAGES, SVG
-from gymnasium_solver.media.layout import INSIDE
+from gymnasium_solver.media.panels import INSIDE
 from gymnasium_solver.media.player import Scene, open_scene
 from gymnasium_solver.media.record import Shots, grid_frames
 from gymnasium_solver.media.session import Options, Session

@@ -211,7 +211,7 @@ def _show(
     """`asked`: panels to switch on or off, and the steps in plots."""
     try:
         if place == "window":
-            from gymnasium_solver.media.layout import Layout
+            from gymnasium_solver.media.panels import Layout
             from gymnasium_solver.media.window import Window
 
             layout = Layout.saved()

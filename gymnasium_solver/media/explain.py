@@ -187,16 +187,9 @@ class _Page:
             self.agent, moment, question.methods, question.target,
             layer=question.layer, names=self.names,
         )  # fmt: skip
-        self.done.steps.append(
-            {
-                "step": moment.t,
-                "action": self.actions[moment.t],
-                "value": decision.value,
-                "explained": view.what,
-                "number": view.number,
-                "contributions": dict(view.contributions),
-            }
-        )
+        told = {"step": moment.t, "action": self.actions[moment.t], "value": decision.value}
+        told |= {"explained": view.what, "number": view.number}
+        self.done.steps.append(told | {"contributions": dict(view.contributions)})
         facts = [f"Chosen: {self.actions[moment.t]}"]
         chances, chosen = decision.probabilities, decision.chosen
         if chances is not None and isinstance(self.agent.policy.actions, DiscreteActions):
@@ -226,17 +219,16 @@ class _Page:
             if method in image.maps:
                 tiles(method, image.pictures(method), text)
         if cams := [method for method in image.maps if method in CAMS]:
-            shown = []
-            for method in cams:
-                label = CAMS[method] + ("" if image.maps[method].max() > 0 else " (all 0)")
-                shown.append((label, draw.enlarge(image.pictures(method)[-1])))
+            labels = [CAMS[m] + " (all 0)" * (not image.maps[m].max() > 0) for m in cams]
+            maps = [draw.enlarge(image.pictures(method)[-1]) for method in cams]
+            shown = list(zip(labels, maps, strict=True))
             titles = ", ".join(CAMS[method] for method in cams)
             text = f"Class activation maps of {image.layer}, over the newest frame: {titles}"
             self._figure(f"{stem}-cams", draw.strip(shown, columns=4), text)
-        for layer, maps in image.activations.items():
-            shown_maps = f"{min(len(maps), draw.MOST_MAPS)} of {len(maps)} channels"
+        for layer, outputs in image.activations.items():
+            shown_maps = f"{min(len(outputs), draw.MOST_MAPS)} of {len(outputs)} channels"
             name = f"{stem}-activations-{_slug(layer)}"
-            self._figure(name, draw.channel_grid(maps), f"Activations of {layer}: {shown_maps}")
+            self._figure(name, draw.channel_grid(outputs), f"Activations of {layer}: {shown_maps}")
 
     def _add_bars(self, prefix: str, view: View) -> None:
         shown, text = view.contributions, "Gradient x input of each component"
@@ -299,15 +291,12 @@ class _Page:
         )
         self._heading(f"Network{_of(part)}", text)
         heads = ("layer", "channels", "output", "kernel", "stride", "receptive field", "step")
-        rows = []
+        rows: list[tuple[Any, ...]] = []
         for layer in layers:
             conv, seen = layer.conv, layer.field
             channels, *sides = maps[layer.name].shape[1:]
-            sizes = [f"{h} x {w}" for h, w in (sides, conv.kernel_size, seen.size)]
-            output, kernel, field_size = sizes
-            rows.append(
-                (layer.name, channels, output, kernel, conv.stride[0], field_size, seen.jump[0])
-            )
+            output, kernel, size = (f"{h} x {w}" for h, w in (sides, conv.kernel_size, seen.size))
+            rows.append((layer.name, channels, output, kernel, conv.stride[0], size, seen.jump[0]))
         self.body.append(html_table(heads, rows))
         for layer in layers:
             weights = layer.conv.weight.detach().cpu().numpy()
@@ -320,11 +309,8 @@ class _Page:
 
 def _kept(moment: Moment, question: Question) -> Moment:
     """A copy, since engines reuse their buffers; with a frame if it may be shown."""
-    frame = moment.frame
-    if frame is not None and (not question.steps or moment.t in question.steps):
-        frame = draw.enlarge(frame, FRAME_HEIGHT).copy()
-    else:
-        frame = None
+    frame = moment.frame if not question.steps or moment.t in question.steps else None
+    frame = None if frame is None else draw.enlarge(frame, FRAME_HEIGHT).copy()
     copies = {name: map_tree(np.array, getattr(moment, name)) for name in ("obs", "mask")}
     return replace(moment, frame=frame, raw=None, **copies)
 

@@ -1,9 +1,18 @@
 """The picture in the play window: the frame, the agent's numbers, observations, plots, keys, and
-what happens inside the convolutions of its network."""
+what happens inside the convolutions of its network.
 
+    layout = Layout.saved()
+    layout.take("f5")             # a key: the class activation map, on or off
+    Painter(session, layout, keys).picture()
+"""
+
+import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +21,13 @@ from PIL import Image, ImageDraw
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.media import drawing
-from gymnasium_solver.media.drawing import cut, font, resized, rgb
-from gymnasium_solver.media.explain_step import look, subject_of
+from gymnasium_solver.media.drawing import PALETTES, cut, font, group_pictures, resized
+from gymnasium_solver.media.explain_step import explained_encoder, groups_of, look, subject_of
 from gymnasium_solver.media.labels import Bar, Feature, action_bars, numbers
-from gymnasium_solver.media.layout import INSIDE, PANELS, Layout
 from gymnasium_solver.media.player import Decision, Moment, PolicyActor, encoder_of
-from gymnasium_solver.media.saliency import conv_layers
+from gymnasium_solver.media.saliency import TITLES, conv_layers
 from gymnasium_solver.media.session import Session
+from gymnasium_solver.runs.machine import user_folder
 
 BACKGROUND, PANEL, LINE = (22, 24, 29), (31, 34, 41), (58, 63, 74)
 TEXT, FAINT = (232, 234, 238), (142, 149, 161)
@@ -29,15 +38,90 @@ ROW = 22  # pixels of a row with a bar
 NAME, NUMBER, SEEN = 160, 74, 64  # pixels of the columns next to a bar
 WITH_UNIT = 116
 GAP = 10
+PANELS = {
+    "actions": "f1", "plots": "f2", "network": "f3", "observations": "f4",
+    "cam": "f5", "activations": "f6", "filters": "f7", "toolbar": "f10",
+}  # fmt: skip
+"""The panels that can be switched, and their keys."""
+INSIDE = ("cam", "activations", "filters")  # those that look into a network with convolutions
+METHODS = tuple(TITLES)
 CLICKS = {"cam": "m", "activations": "l", "filters": "l"}  # what a click into a panel does
 TOOLS = (
     ("p", "pause"), ("n", "step"), ("-", "slower"), ("+", "faster"), ("r", "restart"),
     ("s", "save"), ("q", "quit"),
 )  # fmt: skip
+SIZE, LEAST = (1180, 740), (760, 520)  # of the window
 ALIGNED = {"left": 0.0, "centre": 0.5, "right": 1.0}
 Rect = tuple[int, int, int, int]  # left, top, width, height
 Place = tuple[float, float, float, float]  # the same, between pixels
 Colour = tuple[int, int, int]
+
+
+@dataclass
+class Layout:
+    """Which panels the window shows, in which colours and size. F9 keeps it for the next time."""
+
+    shown: set[str] = field(default_factory=lambda: set(PANELS) - set(INSIDE))
+    palette: str = next(iter(PALETTES))
+    method: str = METHODS[0]  # of the class activation map
+    size: tuple[int, int] = SIZE
+    layer: int = 0
+    """Of the network, whose activations and filters are shown; counts on over the last one."""
+    plot_steps: int | None = None  # the plots show the last steps only; None: the whole episode
+
+    def take(self, key: str) -> str | None:
+        """Do what a key means, and tell it; None if it means nothing here."""
+        names = {own: name for name, own in PANELS.items()}
+        if key in names:
+            self.shown ^= {names[key]}
+            return f"{names[key]} {'on' if names[key] in self.shown else 'off'}"
+        if key == "f8":
+            self.palette = _after(self.palette, tuple(PALETTES))
+            return f"palette {self.palette}"
+        if key == "f9":
+            return self.save()
+        if key == "m":
+            self.method = _after(self.method, METHODS)
+            return self.method
+        if key == "l":
+            self.layer += 1
+            return "next layer"
+        return None
+
+    def save(self) -> str:
+        """Keep it for the next window; what happened."""
+        content = {"shown": sorted(self.shown), "palette": self.palette, "method": self.method,
+                   "size": self.size}  # fmt: skip
+        path = layout_file()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        except OSError as error:
+            return f"{path} cannot be written: {error.strerror or error}"
+        return f"layout kept in {path}"
+
+    @classmethod
+    def saved(cls) -> "Layout":
+        """As it was kept; what is not known or not right is left at its default."""
+        layout = cls()
+        with suppress(OSError, ValueError, TypeError, AttributeError):
+            kept = json.loads(layout_file().read_text(encoding="utf-8"))
+            layout.shown = set(kept.get("shown", layout.shown)) & set(PANELS)
+            if kept.get("palette") in PALETTES:
+                layout.palette = kept["palette"]
+            if kept.get("method") in METHODS:
+                layout.method = kept["method"]
+            width, height = (int(side) for side in kept.get("size", SIZE))
+            layout.size = min(max(width, LEAST[0]), 8000), min(max(height, LEAST[1]), 8000)
+        return layout
+
+
+def layout_file() -> Path:
+    return user_folder() / "play.json"
+
+
+def _after(now: str, names: tuple[str, ...]) -> str:
+    return names[(names.index(now) + 1) % len(names)]
 
 
 class Canvas:
@@ -245,7 +329,7 @@ class Painter:
         if self.keys:
             rows = min(len(self.keys), 8)
             _keys(canvas, self.keys[: 2 * rows], panel(36 + 20 * min(rows, 4), "keys"))
-        images = _images(decision) if "network" in shown else []
+        images = _images(self.inside.agent, decision) if "network" in shown else []
         inside = self.inside.pictures(self.layout) if shown & set(INSIDE) else {}
         views = [(name, *inside[name]) for name in INSIDE if name in shown and name in inside]
         if images:
@@ -374,15 +458,13 @@ def _actions(canvas: Canvas, bars: Sequence[Bar], inner: Rect) -> None:
         canvas.text(bar.number, (inner[0] + inner[2], top), align="right")
 
 
-def _images(decision: Decision | None) -> list[np.ndarray]:
-    """Pictures of what the network sees: planes of an image side by side."""
-    seen = {} if decision is None else decision.seen
+def _images(agent: Agent | None, decision: Decision | None) -> list[np.ndarray]:
+    """Pictures of what the network sees: of each part of the observation the newest four."""
+    if agent is None or decision is None or not decision.seen:
+        return []
     pictures = []
-    for planes in (planes for name, planes in seen.items() if name.startswith("image")):
-        shades = planes - planes.min()
-        shades = shades / (shades.max() or 1.0)
-        shown = [np.moveaxis(shades, 0, -1)] if len(shades) == 3 else shades[-4:]
-        pictures += [rgb(picture) for picture in shown]
+    for name in explained_encoder(agent).layouts:
+        pictures += group_pictures(decision.seen[f"image {name}"], groups_of(agent, name))[-4:]
     return pictures
 
 

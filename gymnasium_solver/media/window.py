@@ -18,8 +18,7 @@ import numpy as np
 from gymnasium_solver.errors import MissingError
 from gymnasium_solver.media.drawing import fit
 from gymnasium_solver.media.keys import BUTTONS, KeyMap
-from gymnasium_solver.media.layout import LEAST, Layout
-from gymnasium_solver.media.panels import Painter
+from gymnasium_solver.media.panels import LEAST, Layout, Painter
 from gymnasium_solver.media.player import Scene
 from gymnasium_solver.media.record import Shots, grid_frames
 from gymnasium_solver.media.session import Controls, Pace, Session

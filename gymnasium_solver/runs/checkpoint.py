@@ -168,8 +168,8 @@ def _listed_files(path: Path, manifest: dict[str, Any]) -> dict[str, dict[str, A
             )
         if not isinstance(entry, dict) or not {"size", "sha256"} <= entry.keys():
             raise RunError(f"{file}: {name} is {entry!r}, expected its size and sha256. {FIX}")
-    if missing := {"state.json", "metrics.json"} - files.keys():
-        raise RunError(f"{file} does not list {' and '.join(sorted(missing))}. {FIX}")
+    if missing := [name for name in ("state.json", "metrics.json") if name not in files]:
+        raise RunError(f"{file} does not list {missing[0]}. {FIX}")
     return files
 
 

@@ -20,7 +20,7 @@ from gymnasium_solver.cli.main import main
 from gymnasium_solver.data.episode_file import read_episodes, write_episodes
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.media.keys import key_map
-from gymnasium_solver.media.layout import PANELS, Layout, layout_file
+from gymnasium_solver.media.panels import PANELS, Layout, layout_file
 from gymnasium_solver.media.player import (
     Player,
     PolicyActor,
