@@ -13,7 +13,7 @@ user names and shows the console.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -90,16 +90,14 @@ def train(
         env = target
     else:
         raise EnvError("train() got an environment twice: as its first argument and as env=.")
-    shows = _shows_progress(progress, fields)
     with _environment(env, None, "train()", fields.get("env_kwargs")) as env_id:
         config = _config(named, algo, env_id, fields, fill, trust)
-        watched = _watched(shows, config.quiet, on_epoch, on_eval, observers, runs_dir)
-        with sigterm_exits(), watched as everyone:
+        with sigterm_exits(), _console(progress, fields, config, runs_dir) as console:
             run = loop.train(
                 config,
                 runs_root=runs_root(runs_dir),
                 command=["gymnasium_solver.train", config.env_id],
-                observers=everyone,
+                observers=[*console, *observers, Callbacks(on_epoch, on_eval)],
             )
     return _unless_terminated(run)
 
@@ -126,19 +124,18 @@ def resume(
     root = runs_root(runs_dir)
     found = resolve_checkpoint(run, root, default=LAST)
     config = load_config(str(found.run.config_path), trust=trust)
-    shows = _shows_progress(progress, fields)
     kwargs = fields.get("env_kwargs", config.env_kwargs)
     with (
         _environment(env, config, "resume()", kwargs),
         sigterm_exits(),
-        _watched(shows, config.quiet, on_epoch, on_eval, observers, runs_dir) as everyone,
+        _console(progress, fields, config, runs_dir) as console,
     ):
         resumed = loop.resume(
             f"{found.run.path.resolve()}/{found.label}",
             runs_root=root,
             overrides=fields,
             command=["gymnasium_solver.resume", found.run.id],
-            observers=everyone,
+            observers=[*console, *observers, Callbacks(on_epoch, on_eval)],
             trust=trust,
         )
     return _unless_terminated(resumed)
@@ -317,31 +314,19 @@ def _unless_terminated(run: Run) -> Run:
     return run
 
 
-def _shows_progress(progress: bool | None, fields: Mapping[str, Any]) -> bool:
-    return fields.get("quiet") is False if progress is None else progress
-
-
 @contextmanager
-def _watched(
-    shows: bool,
-    quiet: bool,
-    on_epoch: OnEpoch | None,
-    on_eval: OnEval | None,
-    observers: Sequence[Observer],
-    runs_dir: RunsDir,
+def _console(
+    progress: bool | None, fields: Mapping[str, Any], config: Config, runs_dir: RunsDir
 ) -> Iterator[list[Observer]]:
-    """The observers of a training, with the console if it is shown."""
-    everyone = [*observers]
-    if on_epoch is not None or on_eval is not None:
-        everyone.append(Callbacks(on_epoch, on_eval))
-    console: Any = nullcontext()
-    if shows:
-        from gymnasium_solver.cli.console import TrainConsole
+    """The console of a training, if it is shown."""
+    if not (fields.get("quiet") is False if progress is None else progress):
+        yield []
+        return
+    from gymnasium_solver.cli.console import TrainConsole
 
-        console = TrainConsole(quiet=quiet, runs_dir=None if runs_dir is None else str(runs_dir))
-        everyone.insert(0, console)
-    with console:
-        yield everyone
+    place = None if runs_dir is None else str(runs_dir)
+    with TrainConsole(quiet=config.quiet, runs_dir=place) as console:
+        yield [console]
 
 
 def _check_count(name: str, value: Any) -> None:

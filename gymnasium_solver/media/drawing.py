@@ -13,7 +13,7 @@ A caption is a strip below the frame: it hides nothing of the game.
 import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -174,8 +174,13 @@ def group_pictures(planes: np.ndarray, groups: Sequence[Group]) -> list[np.ndarr
     return pictures
 
 
-def mosaic(rows: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, list[dict[str, int]]]:
-    """Pictures at their own size, in rows of one size each; and where each of them is."""
+Tiles = list[dict[str, Any]]  # the images of a picture: label, place and size
+
+
+def mosaic(
+    rows: Sequence[Sequence[np.ndarray]], labels: Sequence[str] = ()
+) -> tuple[np.ndarray, Tiles]:
+    """Pictures at their own size, in rows of one size each; and where each labelled one is."""
     heights = [row[0].shape[0] for row in rows]
     widths = [row[0].shape[1] for row in rows]
     width = max(len(row) * (w + SEAM) - SEAM for row, w in zip(rows, widths, strict=True))
@@ -187,7 +192,7 @@ def mosaic(rows: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, list[dict[
             canvas[top : top + h, left : left + w] = picture
             places.append({"x": left, "y": top, "w": w, "h": h})
         top += h + SEAM
-    return canvas, places
+    return canvas, [{"label": a, **b} for a, b in zip(labels, places, strict=False)]
 
 
 # -- maps, filters and bars -----------------------------------------------------------------------

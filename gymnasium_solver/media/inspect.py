@@ -14,7 +14,7 @@ import io
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from PIL import Image
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.action_checks import action_checker
 from gymnasium_solver.errors import ConfigError, EnvError, first_line
-from gymnasium_solver.media.drawing import group_pictures, mosaic
+from gymnasium_solver.media.drawing import Tiles, group_pictures, mosaic
 from gymnasium_solver.media.explain_step import groups_of
 from gymnasium_solver.media.labels import action_names, action_text
 from gymnasium_solver.media.player import Decision, Moment, PolicyActor, Scene
@@ -49,10 +49,6 @@ MOST_TEXT = 200
 KEPT = 3  # environments that stay open
 SMALL_PNG = 16 * 1024
 JPEG_QUALITY = 85
-
-
-Tiles = list[dict[str, Any]]  # the images of a picture: label, place and size
-Picture = tuple[np.ndarray, Tiles]
 
 
 @dataclass(frozen=True)
@@ -155,13 +151,13 @@ class _Recording:
             if on_start is not None:
                 on_start(Episode(writer.path))
             last, ended = self._steps(plan, writer, moment)
-            result = {"steps": last.t, "return": last.episode_return, "ended": ended}
-            result["wall_s"] = time.perf_counter() - started_s
             space = self.scene.stage.env.action_space
             start = int(space.start) if is_discrete(space) else 0
             columns = Episode(writer.path).columns()
             table, origin = derived(columns, self.gamma, self.gae_lambda, start)
-            return writer.finish(table, {**result, "advantage": origin})
+            result = {"steps": last.t, "return": last.episode_return, "ended": ended}
+            result |= {"wall_s": time.perf_counter() - started_s, "advantage": origin}
+            return writer.finish(table, result)
         except BaseException as error:
             writer.fail(first_line(error))
             raise
@@ -231,9 +227,11 @@ class _Recording:
             frames[view]["tiles"] = own
         parent = None
         if ask.branch is not None and (base := self.script.base) is not None:
-            step, action = ask.branch.at, _plain(ask.branch.action)
-            parent = {"episode": base.id, "step": step, "action": action}
-            parent["env_steps"] = base.facts.get("env_steps")
+            parent = {"episode": base.id, "step": ask.branch.at}
+            parent |= {
+                "action": _plain(ask.branch.action),
+                "env_steps": base.facts.get("env_steps"),
+            }
         return {
             "env_id": config.env_id,
             "algo_id": config.algo_id,
@@ -262,15 +260,10 @@ class _Recording:
 class Script:
     """The actions that an episode repeats from another one, and the check that it does so."""
 
-    def __init__(
-        self,
-        base: Episode | None = None,
-        actions: list[np.ndarray] | None = None,
-        forced_at: int | None = None,
-    ) -> None:
-        self.base, self.actions, self.forced_at = base, actions or [], forced_at
-        self._digests = [] if base is None else base.digests()
-        self._checked = min(len(self.actions) + (forced_at is None), len(self._digests))
+    def __init__(self, base: Episode | None = None, actions: Sequence[np.ndarray] = ()) -> None:
+        self.base, self.actions = base, list(actions)
+        self.forced_at: int | None = None  # the step at which the branch takes another action
+        self._digests = [] if base is None else base.digests()[: len(self.actions) + 1]
 
     @classmethod
     def of(cls, scene: Scene, branch: Branch | None) -> "Script":
@@ -282,12 +275,11 @@ class Script:
             raise ConfigError(
                 f"step {branch.at}: {base.id} has steps 0 to {len(before)} to branch from."
             )
-        actions = list(before[: branch.at])
-        if branch.action is None:
-            return cls(base, actions)
-        stage = scene.stage
-        other = parse_action(stage.env.action_space, action_names(stage), branch.action)
-        return cls(base, [*actions, other], forced_at=branch.at)
+        script, stage = cls(base, list(before[: branch.at])), scene.stage
+        if branch.action is not None:
+            names, script.forced_at = action_names(stage), branch.at
+            script.actions.append(parse_action(stage.env.action_space, names, branch.action))
+        return script
 
     def action(self, t: int) -> np.ndarray | None:
         return self.actions[t] if t < len(self.actions) else None
@@ -295,7 +287,7 @@ class Script:
     def check(self, moment: Moment) -> bytes:
         """The digest of the observation; EnvError if it is another one than before."""
         digest = digest_of(moment.obs)
-        if moment.t < self._checked and digest != self._digests[moment.t]:
+        if moment.t < len(self._digests) and digest != self._digests[moment.t]:
             assert self.base is not None
             raise EnvError(
                 f"the environment is not deterministic under its seed: at step {moment.t} the "
@@ -444,19 +436,18 @@ def encoded(image: Image.Image, format: str) -> bytes:
     return file.getvalue()
 
 
-def net_picture(agent: Agent, decision: Decision) -> Picture | None:
+def net_picture(agent: Agent, decision: Decision) -> tuple[np.ndarray, Tiles] | None:
     """The images that the network gets at their own size, and where each one is; None without."""
     names = [name for name in decision.seen if name.startswith("image ")]
     seen = {name.removeprefix("image "): decision.seen[name] for name in names}
     if not seen:
         return None
     groups = {name: groups_of(agent, name) for name in seen}
-    picture, places = mosaic([group_pictures(seen[name], groups[name]) for name in seen])
     labels = [f"{n}: {g.label}" if n else g.label for n, own in groups.items() for g in own]
-    return picture, [{"label": a, **b} for a, b in zip(labels, places, strict=True)]
+    return mosaic([group_pictures(seen[name], groups[name]) for name in seen], labels)
 
 
-def model_picture(agent: Agent, decision: Decision) -> Picture | None:
+def model_picture(agent: Agent, decision: Decision) -> tuple[np.ndarray, Tiles] | None:
     """Each frame that the network gets, as the model reconstructs it, and as it imagines it, side
     by side; None without a model of images."""
     rows: list[tuple[np.ndarray, ...]] = []
@@ -466,10 +457,7 @@ def model_picture(agent: Agent, decision: Decision) -> Picture | None:
         rows += zip(*(group_pictures(planes, groups) for planes in kinds), strict=True)
     if not rows:
         return None
-    picture, places = mosaic(rows)
-    return picture, [
-        {"label": a, **b} for a, b in zip(MODEL_LABELS * len(rows), places, strict=True)
-    ]
+    return mosaic(rows, MODEL_LABELS * len(rows))
 
 
 MODEL_LABELS = ("true", "reconstructed", "imagined")

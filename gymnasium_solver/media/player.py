@@ -250,8 +250,7 @@ class Player:
     @property
     def is_over(self) -> np.ndarray:
         """bool[n_envs]: the episodes that have just ended."""
-        over = np.zeros(self.n_envs, bool) if self._step is None else self._step.is_over
-        return np.asarray(over)
+        return np.zeros(self.n_envs, bool) if self._step is None else self._step.is_over
 
     def decide(self) -> list[Decision]:
         """What the actor will do in each env; asked once for each state."""

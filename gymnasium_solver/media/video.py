@@ -122,7 +122,8 @@ class Mp4Writer(VideoWriter):
         self._process: subprocess.Popen[bytes] | None = None
 
     def _write(self, frame: np.ndarray) -> None:
-        frame = even(frame)
+        height, width, _ = frame.shape  # even sides, as yuv420p needs them
+        frame = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), constant_values=PAD)
         if self._process is None:
             self._process = self._start(frame.shape[1], frame.shape[0])
         assert self._process.stdin is not None
@@ -196,16 +197,9 @@ class PillowWriter(VideoWriter):
         duration = 1000.0 * self._step / self.fps
         kind = self.path.suffix[1:].upper()
         more = {"optimize": False} if kind == "GIF" else {"quality": 80, "method": 2}
+        how = {"save_all": True, "duration": round(duration), "loop": 0, **more}
         try:
-            first.save(
-                self._part,
-                kind,
-                save_all=True,
-                append_images=images,
-                duration=round(duration),
-                loop=0,
-                **more,
-            )
+            first.save(self._part, kind, append_images=images, **how)
         except (OSError, ValueError) as error:
             self.discard()
             raise VideoError(f"{self.path} cannot be written: {error}.") from error
@@ -228,13 +222,3 @@ class FrameTape:
     def __iter__(self) -> Iterator[np.ndarray]:
         for body in self._bodies:
             yield np.frombuffer(zlib.decompress(body), np.uint8).reshape(self._shape)
-
-
-def even(frame: np.ndarray) -> np.ndarray:
-    """The frame with even sides, as yuv420p needs them."""
-    height, width = frame.shape[:2]
-    if height % 2 == 0 and width % 2 == 0:
-        return frame
-    padded = np.full((height + height % 2, width + width % 2, 3), PAD, np.uint8)
-    padded[:height, :width] = frame
-    return padded

@@ -19,15 +19,9 @@ Curve = list[tuple[int, float | None]]
 CLOCK = ("env_steps", "epoch", "wall_s")
 LOGGED_AT = "logged_at"
 """Env steps when a row was written, if that was later: a result of `eval_async`."""
-_OF_TEST = {
-    "mean": "roll/ep_rew/mean",
-    "std": "roll/ep_rew/std",
-    "min": "roll/ep_rew/min",
-    "max": "roll/ep_rew/max",
-    "length_mean": "roll/ep_len/mean",
-    "success": "roll/success",
-    "episodes": "roll/episodes",
-}
+_OF_TEST = {name: f"roll/ep_rew/{name}" for name in ("mean", "std", "min", "max")}
+_OF_TEST |= {"length_mean": "roll/ep_len/mean", "success": "roll/success"}
+_OF_TEST |= {"episodes": "roll/episodes"}
 
 
 def event_rows(events: Iterable[Mapping[str, Any]], meta: Mapping[str, Any]) -> list[Row]:

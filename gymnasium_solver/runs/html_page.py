@@ -76,10 +76,9 @@ def line_chart(
     """Curves over env steps as an SVG element; empty text if no line has a finite value. `marks`:
     vertical lines at x, with the text shown when the pointer is over them."""
     finite = [
-        (line, [(x, y) for x, y in line.points if y is not None and math.isfinite(y)])
-        for line in lines
+        [(x, y) for x, y in one.points if y is not None and math.isfinite(y)] for one in lines
     ]
-    drawn = [(line, points) for line, points in finite if points]
+    drawn = [(line, points) for line, points in zip(lines, finite, strict=True) if points]
     if not drawn:
         return ""
     xs = [x for _, points in drawn for x, _ in points]
@@ -100,10 +99,8 @@ def line_chart(
     for line, points in drawn:
         parts += _line(scale, line, points)
     labels = escape(", ".join(line.label for line, _ in drawn))
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{labels}">'
-        f"{''.join(parts)}</svg>"
-    )
+    opening = f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{labels}">'
+    return f"{opening}{''.join(parts)}</svg>"
 
 
 class _Scale:

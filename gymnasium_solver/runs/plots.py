@@ -37,7 +37,6 @@ class Curves:
 
     id: str
     title: str
-    env_id: str
     threshold: float | None
     series: Mapping[str, Points]
 
@@ -53,7 +52,7 @@ def read_curves(ref: str | Run, root: Path | None = None, x: str = "env_steps") 
         pairs = zip(at.tolist(), values.tolist(), strict=True)
         if points := [(place, y) for place, y in pairs if y == y]:
             series[name] = points
-    return Curves(run.id, run.name, run.env_id, run.threshold, series)
+    return Curves(run.id, run.name, run.threshold, series)
 
 
 def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
@@ -117,9 +116,8 @@ def draw(
         more = f" and {len(titles) - 3} more" if len(titles) > 3 else ""
         named = ", ".join(titles[:3]) + more
         named += f"   {printable(curves[0].id)}" if len(curves) == 1 else ""
-        figure.suptitle(
-            printable(title) or named, x=0.01, ha="left", fontweight="bold", fontsize=13
-        )
+        shown = printable(title) or named
+        figure.suptitle(shown, x=0.01, ha="left", fontweight="bold", fontsize=13)
         try:
             with writing_file("the image", output) if isinstance(output, Path) else nullcontext():
                 figure.savefig(output, dpi=figure.dpi)
@@ -183,13 +181,8 @@ def _finish(ax: "Axes", panel: str, curves: list[Curves], x_label: str) -> None:
     if panel in (RETURNS, TRAIN, VAL):
         thresholds = {run.threshold for run in curves if run.threshold is not None}
         for threshold in sorted(thresholds):
-            ax.axhline(
-                threshold,
-                color="#666666",
-                linewidth=1.2,
-                linestyle=(0, (5, 4)),
-                label=f"solved at {ScoreText(threshold).threshold}",
-            )
+            label, dashed = f"solved at {ScoreText(threshold).threshold}", (0, (5, 4))
+            ax.axhline(threshold, color="#666666", linewidth=1.2, linestyle=dashed, label=label)
     several = " (thick: evaluations ± std, thin: training)" if len(curves) > 1 else ""
     ax.set_title(f"return{several}" if panel == RETURNS else printable(panel))
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))

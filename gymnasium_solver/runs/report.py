@@ -96,10 +96,7 @@ NONE = Text("None.")
 def write_report(run_dir: Path) -> Path:
     """Write `report.md` and `report.html` into a run folder and return the path of the first."""
     run = Run(run_dir)
-    details = get_details(run)
-    with writing("the report", run.path):
-        write_atomic(run.report_path, markdown(details).encode(errors="replace"))
-        write_atomic(run.page_path, run_page(details).encode(errors="replace"))
+    _page(get_details(run)).write(run.path)
     return run.report_path
 
 
@@ -115,7 +112,10 @@ def run_page(details: RunDetails) -> str:
 def _page(details: RunDetails) -> "Page":
     run = details.summary
     kind = "good" if run.solved else "plain" if run.threshold is None else "bad"
-    return Page(run.name, verdict_words(run), kind, _about(details), _sections(details))
+    about = [Text("Run {}, started {}.", (Code(run.id), run.created_at))]
+    if described := details.config.get("description"):
+        about.append(Text("{}", (described,)))
+    return Page(run.name, verdict_words(run), kind, about, _sections(details))
 
 
 class Page(NamedTuple):
@@ -195,13 +195,6 @@ def _html_value(value: object) -> str:
 
 
 # -- what is told of one run ----------------------------------------------------------------------
-
-
-def _about(details: RunDetails) -> list[Block]:
-    run = details.summary
-    described = details.config.get("description")
-    started = Text("Run {}, started {}.", (Code(run.id), run.created_at))
-    return [started, *([Text("{}", (described,))] if described else [])]
 
 
 def _sections(details: RunDetails) -> dict[str, list[Block]]:
@@ -327,15 +320,14 @@ def _media(path: Path) -> str:
 
 
 def _config(details: RunDetails) -> list[Block]:
-    changed = details.changed
-    if changed is None:
+    if (changed := details.changed) is None:
         told: list[Block] = [Text("There is no shipped config of this name to compare with.")]
     elif not changed:
         told = [Text("The shipped config, unchanged.")]
     else:
         rows = [(Code(name), _shown(old), _shown(new)) for name, (old, new) in changed.items()]
-        told = [Text("Fields that differ from the shipped config.")]
-        told.append(Table(("field", "shipped", "this run"), rows))
+        table = Table(("field", "shipped", "this run"), rows)
+        told = [Text("Fields that differ from the shipped config."), table]
     return [*told, all_fields(details.config)]
 
 
@@ -363,22 +355,20 @@ def _reproduce(details: RunDetails) -> list[Block]:
 
 def made_with(metas: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Commit, versions and machine of some runs, each once."""
-    commits: dict[Code, bool] = {}
-    versions: dict[str, None] = {}
-    machines: dict[str, None] = {}
+    versions, commits, machines = list[Text](), list[Text](), list[Text]()
     for meta in metas:
         git, machine = meta.get("git") or {}, meta.get("machine") or {}
-        if git.get("commit"):
-            commits[Code(git["commit"])] = bool(git.get("dirty"))
         pairs = (meta.get("versions") or {}).items()
-        versions[", ".join(f"{name} {version}" for name, version in pairs if version)] = None
+        known = ", ".join(f"{name} {version}" for name, version in pairs if version)
+        versions.append(Text("Versions: {}.", (known,)))
+        if git.get("commit"):
+            words = (
+                "Git commit {}, with the changes in {}." if git.get("dirty") else "Git commit {}."
+            )
+            commits.append(Text(words, (Code(git["commit"]), Code("git.diff"))))
         about = f"{machine.get('cpu')}, {machine.get('cpu_count')} CPUs, {machine.get('platform')}"
-        machines[about] = None
-    told: list[Block] = [Text("Versions: {}.", (each,)) for each in versions]
-    for commit, is_dirty in commits.items():
-        dirty = ", with the changes in {}" if is_dirty else ""
-        told.append(Text(f"Git commit {{}}{dirty}.", (commit, Code("git.diff"))))
-    return [*told, *(Text("Machine: {}.", (each,)) for each in machines)]
+        machines.append(Text("Machine: {}.", (about,)))
+    return [*dict.fromkeys([*versions, *commits, *machines])]
 
 
 def _evaluations(details: RunDetails, events: list[dict[str, Any]]) -> list[Block]:
@@ -449,11 +439,7 @@ def _comparison(runs: Sequence[RunDetails], colours: Sequence[str]) -> str:
 
 
 def _shared_curves(env_id: str, group: Sequence[tuple[RunDetails, str]]) -> str:
-    lines = [
-        line
-        for details, colour in group
-        for line in _return_lines(details, colour, f"{details.run.id} ")
-    ]
+    lines = [line for d, colour in group for line in _return_lines(d, colour, f"{d.run.id} ")]
     thresholds = [d.summary.threshold for d, _ in group if d.summary.threshold is not None]
     chart = line_chart(lines, level=thresholds[0] if thresholds else None, height=320)
     keys = legend([(colour, details.run.id, 1.0) for details, colour in group])

@@ -124,18 +124,15 @@ def result_rows(
     why = None
     if run.test is not None:
         newest = {test.get("greedy"): test for test in tests}
-        others = [test for greedy, test in newest.items() if greedy != run.test["greedy"]]
-        shown = [run.test, *(test_score(test) for test in others)]
+        judged = newest.pop(run.test["greedy"], {})
         rows[3:3] = [
             (f"test, {'greedy' if test['greedy'] else 'sampled'} actions", score.test(test))
-            for test in shown
+            for test in (run.test, *map(test_score, newest.values()))
         ]
         rows += [("about the test", run.test_note)] if run.test_note else []
-        judged = newest.get(run.test["greedy"], {})
         rows += [(f"task {name}", text) for name, text in task_rows(judged)]
-        why = disagreement([newest.get(run.test["greedy"], {}), *others])
-    protocol = tests[-1].get("protocol") if tests else None
-    if protocol:
+        why = disagreement([judged, *newest.values()])
+    if protocol := tests[-1].get("protocol") if tests else None:
         text = ", ".join(f"{name} {value}" for name, value in protocol.items() if value is not None)
         rows.append(("protocol of all scores", text))
     return rows, f"{why[0].upper()}{why[1:]}." if why else None
@@ -148,25 +145,21 @@ def disagreement(tests: Iterable[Mapping[str, Any]]) -> str | None:
     known = [test.get(name) for test in newest.values() for name in ("mean", "stderr")]
     if len(newest) < 2 or None in known:
         return None
-    judged = next(iter(newest))
+    judged = "greedy" if next(iter(newest)) else "sampled"
     greedy, sampled = newest[True], newest[False]
     gap = greedy["mean"] - sampled["mean"]
-    returns = [
-        test[end] for test in newest.values() for end in ("min", "max") if test.get(end) is not None
-    ]
+    ends = [test.get(end) for test in newest.values() for end in ("min", "max")]
+    returns = [end for end in ends if end is not None]
     spread = max(returns, default=0.0) - min(returns, default=0.0)
     scale = max(spread, abs(greedy["mean"]), abs(sampled["mean"]))
     error = math.hypot(greedy["stderr"], sampled["stderr"])
     if abs(gap) <= max(CLEAR_STDERRS * error, CLEAR_SHARE * scale):
         return None
-    if gap > 0:
-        why = "greedy actions score more than sampled ones: the policy still explores when sampled"
-    else:
-        why = (
-            "sampled actions score more than greedy ones: the most likely action alone gets stuck "
-            "where the policy is undecided"
-        )
-    return f"{why}; this run is judged by {'greedy' if judged else 'sampled'} actions"
+    why = "greedy actions score more than sampled ones: the policy still explores when sampled"
+    if gap < 0:
+        why = "sampled actions score more than greedy ones: the most likely action alone gets stuck"
+        why += " where the policy is undecided"
+    return f"{why}; this run is judged by {judged} actions"
 
 
 def resume_command(run: RunSummary, runs_dir: str | None = None) -> str:

@@ -30,7 +30,7 @@ from gymnasium_solver.envs.spec import EnvSpec, TaskFacts
 from gymnasium_solver.errors import ConfigError, WriteError
 from gymnasium_solver.registry import observers
 from gymnasium_solver.runs.alerts.alert import Alert
-from gymnasium_solver.runs.alerts.judge import Judge, settings_of
+from gymnasium_solver.runs.alerts.judge import Judge, judge_of
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.query import RunSummary, TestScore, test_score
 from gymnasium_solver.runs.run import Run
@@ -336,7 +336,7 @@ class Alerts:
         is that of a run without a break. Observers are told what is still active."""
         self.run, self.observer, self.rows_together = run, observer, rows_together
         self._waiting: list[Mapping[str, Any]] = []
-        self.judge: Judge | None = Judge(settings_of(run))
+        self.judge: Judge | None = judge_of(run)
         active: dict[str, Alert] = {}
         for row in read_jsonl(run.metrics_path):
             for alert in self._ask(Judge.see, row):

@@ -106,7 +106,7 @@ def test_help_lists_fields_by_block() -> None:
 def panels(**series: list[float]) -> list[str]:
     """Of a run that logged these, with `_` for `/`."""
     named = {name.replace("_", "/"): list(enumerate(values)) for name, values in series.items()}
-    return choose_panels([Curves("id", "title", "env", None, named)], None)
+    return choose_panels([Curves("id", "title", None, named)], None)
 
 
 def test_plot_draws_what_a_run_logged_and_leaves_out_flat_lines() -> None:

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium_solver.errors import ConfigError, DivergedError
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alerts.alert import Alert, alert_from_event
-from gymnasium_solver.runs.alerts.judge import Judge, judge_run, settings_of
+from gymnasium_solver.runs.alerts.judge import judge_of, judge_run
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.observer import Alerts, Observer, rows_together
@@ -161,7 +161,7 @@ def test_judged_together_they_raise_the_same() -> None:
     settings = {"policy_lr": 3.0, "n_epochs": 10, "n_envs": 3, "n_steps": 16, "max_epochs": 10}
     run, alone = train("ppo", "CartPole-v1", **settings), Ear()
     judge = Alerts(train("ppo", "CartPole-v1", max_epochs=1, mute_alerts=["all"]), alone)
-    judge.judge = Judge(settings_of(run))
+    judge.judge = judge_of(run)
     for row in read_jsonl(run.metrics_path):
         judge.see(row)
     assert alone.alerts

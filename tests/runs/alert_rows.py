@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gymnasium_solver.runs.alerts.alert import Alert
-from gymnasium_solver.runs.alerts.history import RunSettings
 from gymnasium_solver.runs.alerts.judge import Judge
 
 Row = dict[str, Any]
@@ -71,7 +70,7 @@ def rows(change: Change | None = None, base: Callable[[int], Row] = healthy_row)
 
 
 def judged(found: Iterable[Row], config: Row | None = None, meta: Row | None = None) -> list[Alert]:
-    judge = Judge(RunSettings({**CONFIG, **(config or {})}, {**META, **(meta or {})}))
+    judge = Judge({**CONFIG, **(config or {})}, {**META, **(meta or {})})
     return [alert for row in found for alert in judge.see(row)]
 
 

@@ -12,7 +12,6 @@ from gymnasium_solver.runs.alerts.alert import (
     alert_from_event,
     records,
 )
-from gymnasium_solver.runs.alerts.history import RunSettings
 from gymnasium_solver.runs.alerts.judge import Judge, judge_rows
 from tests.runs.alert_rows import CONFIG, META, healthy_row, sac_row
 
@@ -57,7 +56,7 @@ def test_rows_with_anything_in_them(seed: int) -> None:
     sizes = ("n", "shape", "nvec")
     spaces = [{"kind": kind, **{size: rng.choice(JUNK) for size in sizes}} for kind in kinds]
     meta = spoilt(META, rng, 0.3) | {"action_space": rng.choice([*spaces, *JUNK])}
-    judge = Judge(RunSettings(config, meta))
+    judge = Judge(config, meta)
     rows = [spoilt(base(epoch), rng, 0.2) for epoch in range(1, 60)]
     events = [{"kind": "diverged", "text": rng.choice(JUNK), "env_steps": rng.choice(JUNK)}]
     for alert in judge_rows(judge, rows, events):
@@ -79,7 +78,7 @@ def test_events_with_anything_in_them(seed: int) -> None:
 
 def test_muted_names_that_are_no_list() -> None:
     for junk in JUNK:
-        Judge(RunSettings({"mute_alerts": junk}, {}))
+        Judge({"mute_alerts": junk}, {})
 
 
 def test_advice_becomes_changes_of_fields() -> None:
@@ -96,6 +95,6 @@ def test_advice_becomes_changes_of_fields() -> None:
 
 def test_advice_never_exceeds_the_shipped_learning_rate() -> None:
     meta = dict(META) | {"changed": {"policy_lr": [{"start": 0.003, "end": 0.0}, 50.0]}}
-    history = Judge(RunSettings(dict(CONFIG) | {"policy_lr": 50.0}, meta)).history
+    history = Judge(dict(CONFIG) | {"policy_lr": 50.0}, meta).history
     history.peak_lr = 50.0
     assert history.lower_lr.endswith(" --policy-lr 0.003")

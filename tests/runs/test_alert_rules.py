@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.runs.alerts.history import RunSettings
 from gymnasium_solver.runs.alerts.judge import RULES, Judge, check_muted
 from gymnasium_solver.runs.metrics import describe
 from tests.runs.alert_rows import (
@@ -138,7 +137,7 @@ def test_every_rule_is_documented(rule: Any) -> None:
     assert rule.when
     assert rule.meaning.endswith(".")
     assert describe(rule.metric).description
-    judge = Judge(RunSettings())
+    judge = Judge({}, {})
     judge.history.see(healthy_row(1))
     assert rule.advise(judge.history)
 
@@ -312,7 +311,7 @@ def test_a_run_of_an_earlier_version_is_judged_by_what_it_logged() -> None:
     new = {"ep_rew/std", "plateau", "ep_truncated", "actions", "activations", "obs/outside", "adv"}
     old = [{n: v for n, v in row.items() if not any(x in n for x in new)} for row in rows()]
     assert raised(old, meta={"threshold": META["threshold"], "action_space": None}) == []
-    judge = Judge(RunSettings())
+    judge = Judge({}, {})
     for row in old:
         judge.see(row)
     assert {"dead_units", "observations_outside", "reward_stalled"} <= set(judge.not_judged)

@@ -3,7 +3,6 @@
 import math
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache, cached_property
 from statistics import fmean
 from typing import Any
@@ -29,12 +28,68 @@ LARGEST = 1e15  # larger numbers in a config are damage
 BUSY, BUSIER = 1.2, 0.25  # processes per CPU; how many more than at the beginning
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """The settings of a run that the rules depend on, from config.yaml and meta.json."""
+def _number(value: object) -> float | None:
+    number = finite(value)
+    return number if number is not None and abs(number) < LARGEST else None
 
-    config: Mapping[str, Any] = field(default_factory=dict)
-    meta: Mapping[str, Any] = field(default_factory=dict)
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """A damaged file may have anything."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _positive(value: object) -> list[int]:
+    """The whole numbers above 0 in nested lists."""
+    if isinstance(value, list):
+        return [number for item in value for number in _positive(item)]
+    return [value] if isinstance(value, int) and 0 < value < LARGEST else []
+
+
+@cache
+def _limits(name: str) -> tuple[float, float]:
+    """The lowest and highest possible value of a metric; infinity and NaN are beyond all limits."""
+    low, high = describe(name).bounds
+    lowest = -MOST if low is None else low - TOLERANCE * (1 + abs(low))
+    return lowest, MOST if high is None else high + TOLERANCE * (1 + abs(high))
+
+
+def _odd(row: Mapping[str, Any]) -> list[str]:
+    return [
+        name
+        for name, value in row.items()
+        if value is None or not (limits := _limits(name))[0] <= value <= limits[1]
+    ]
+
+
+class History:
+    def __init__(self, config: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        """The content of the run's config.yaml and meta.json."""
+        self.config, self.meta = config, meta
+        self.row: Mapping[str, Any] = {}
+        self.numbers: Mapping[str, float] = {}
+        """The finite numbers of the newest row, by metric."""
+        self.progress = 0.0
+        self.steps_before: float | None = None  # env steps of the row before
+        self.n_rows = 0
+        self.odd: list[str] = []
+        """Metrics of the newest row that are null, not finite or outside their bounds."""
+        self.early_entropy: list[float] = []
+        self.first_score: float | None = None
+        self.first_spread = 0.0  # standard deviation of the returns at the first score
+        self.best_score = self.best_eval = -math.inf
+        self.lowest_return, self.highest_return = math.inf, -math.inf
+        self.largest_reward = 0.0
+        self.reward_size = 0.0
+        """|mean| + standard deviation of the rewards in the last row that had them."""
+        self.peak_lr = self.peak_clip = self.peak_kl = 0.0
+        self._windows: dict[str, deque[float]] = {name: deque(maxlen=WINDOW) for name in NOISY}
+        self.ever_terminated = False
+        self.early_speeds: list[float] = []
+        self.speeds: deque[float] = deque(maxlen=N_SPEEDS)
+        self.first_load: float | None = None
+        self.last_load = 0.0
+
+    # -- the settings that the rules depend on ------------------------------------------------
 
     def number(self, name: str) -> float | None:
         """A field that is a plain number; None for anything else, such as a schedule."""
@@ -42,26 +97,21 @@ class RunSettings:
 
     def shipped_number(self, name: str) -> float | None:
         """The shipped value of a field that this run changed, of a schedule its start."""
-        changed = self.meta.get("changed")
-        pair = changed.get(name) if isinstance(changed, Mapping) else None
+        pair = _mapping(self.meta.get("changed")).get(name)
         shipped = pair[0] if isinstance(pair, list) and pair else None
         return _number(shipped.get("start") if isinstance(shipped, Mapping) else shipped)
 
     @cached_property
     def target(self) -> float | None:
         """The return that counts as good: the threshold, or the spec's reference return."""
-        spec = self.config.get("spec")
-        returns = spec.get("returns") if isinstance(spec, Mapping) else None
-        reference = returns.get("reference") if isinstance(returns, Mapping) else None
+        returns = _mapping(_mapping(self.config.get("spec")).get("returns"))
         threshold = _number(self.meta.get("threshold"))
-        return _number(reference) if threshold is None else threshold
+        return _number(returns.get("reference")) if threshold is None else threshold
 
     def _sizes(self, kind: str, entry: str) -> list[int] | None:
         """The numbers that describe the action space, if it is of this kind."""
-        space = self.meta.get("action_space")
-        if not isinstance(space, Mapping) or space.get("kind") != kind:
-            return None
-        return _positive(space.get(entry))
+        space = _mapping(self.meta.get("action_space"))
+        return _positive(space.get(entry)) if space.get("kind") == kind else None
 
     @cached_property
     def n_action_numbers(self) -> int | None:
@@ -85,62 +135,7 @@ class RunSettings:
         choices = self._sizes("MultiDiscrete", "nvec")
         return None if choices is None else sum(math.log(n) for n in choices)
 
-
-def _number(value: object) -> float | None:
-    number = finite(value)
-    return number if number is not None and abs(number) < LARGEST else None
-
-
-def _positive(value: object) -> list[int]:
-    """The whole numbers above 0 in nested lists; a damaged file may have anything."""
-    if isinstance(value, list):
-        return [number for item in value for number in _positive(item)]
-    return [value] if isinstance(value, int) and 0 < value < LARGEST else []
-
-
-@cache
-def _limits(name: str) -> tuple[float, float]:
-    """The lowest and highest possible value of a metric; infinity and NaN are beyond all limits."""
-    low, high = describe(name).bounds
-    lowest = -MOST if low is None else low - TOLERANCE * (1 + abs(low))
-    return lowest, MOST if high is None else high + TOLERANCE * (1 + abs(high))
-
-
-def _odd(row: Mapping[str, Any]) -> list[str]:
-    return [
-        name
-        for name, value in row.items()
-        if value is None or not (limits := _limits(name))[0] <= value <= limits[1]
-    ]
-
-
-class History:
-    def __init__(self, settings: RunSettings) -> None:
-        self.settings = settings
-        self.row: Mapping[str, Any] = {}
-        self.numbers: Mapping[str, float] = {}
-        """The finite numbers of the newest row, by metric."""
-        self.progress = 0.0
-        self.steps_before: float | None = None  # env steps of the row before
-        self.n_rows = 0
-        self.odd: list[str] = []
-        """Metrics of the newest row that are null, not finite or outside their bounds."""
-        self.early_entropy: list[float] = []
-        self.first_score: float | None = None
-        self.first_spread = 0.0  # standard deviation of the returns at the first score
-        self.best_score = -math.inf
-        self.best_eval = -math.inf
-        self.lowest_return, self.highest_return = math.inf, -math.inf
-        self.largest_reward = 0.0
-        self.reward_size = 0.0
-        """|mean| + standard deviation of the rewards in the last row that had them."""
-        self.peak_lr = self.peak_clip = self.peak_kl = 0.0
-        self._windows: dict[str, deque[float]] = {name: deque(maxlen=WINDOW) for name in NOISY}
-        self.ever_terminated = False
-        self.early_speeds: list[float] = []
-        self.speeds: deque[float] = deque(maxlen=N_SPEEDS)
-        self.first_load: float | None = None
-        self.last_load = 0.0
+    # -- the rows -----------------------------------------------------------------------------
 
     def value(self, name: str) -> float | None:
         """None if the newest row does not have the metric, or it is not finite."""
@@ -166,7 +161,7 @@ class History:
     @property
     def is_good(self) -> bool:
         """Whether training or an evaluation has reached the target."""
-        target = self.settings.target
+        target = self.target
         return target is not None and max(self.best_score, self.best_eval) >= target
 
     @property
@@ -180,19 +175,17 @@ class History:
     @property
     def seems_solved(self) -> bool:
         """Whether the target is reached or, without a target, the return rose clearly."""
-        return self.is_good or (self.settings.target is None and self.has_improved)
+        return self.is_good or (self.target is None and self.has_improved)
 
     @property
     def learns_fast(self) -> bool:
         """Whether the learning rate is a fair share of its peak: schedules end in small updates."""
-        rate = self.value(LR)
-        return rate is None or rate >= 0.2 * self.peak_lr
+        return self.numbers.get(LR, math.inf) >= 0.2 * self.peak_lr
 
     @property
     def clips_wide(self) -> bool:
         """Whether the clip range is a fair share of its peak: one that falls to 0 clips much."""
-        clip = self.value(CLIP_RANGE)
-        return clip is None or clip >= 0.2 * self.peak_clip
+        return self.numbers.get(CLIP_RANGE, math.inf) >= 0.2 * self.peak_clip
 
     def see(self, row: Mapping[str, Any]) -> None:
         self.steps_before = self.value("env_steps")
@@ -250,13 +243,11 @@ class History:
         if (load := self.value("train/sys/load")) is not None:
             self.first_load = load if self.first_load is None else self.first_load
             self.last_load = load
-        speed = self.value(FPS)
-        learns = any(name in self.row for name in NORMS)
-        if speed is None or not learns or VAL in self.row:
-            return
-        if len(self.early_speeds) < N_SPEEDS:
-            self.early_speeds.append(speed)
-        self.speeds.append(speed)
+        learns = any(name in self.row for name in NORMS) and VAL not in self.row
+        if learns and (speed := self.value(FPS)) is not None:
+            if len(self.early_speeds) < N_SPEEDS:
+                self.early_speeds.append(speed)
+            self.speeds.append(speed)
 
     @property
     def entropy_at_first(self) -> float | None:
@@ -265,21 +256,18 @@ class History:
     @property
     def is_machine_busy(self) -> bool:
         """Whether other processes want the CPUs: the load is high, or higher than at first."""
-        if self.first_load is None:
-            return False
-        return self.last_load > BUSY or self.last_load - self.first_load > BUSIER
+        return self.last_load > BUSY or self.last_load - (self.first_load or 0.0) > BUSIER
 
     # -- parts of an advice -------------------------------------------------------------------
 
     @property
     def env_id(self) -> Any:
-        return self.settings.config.get("env_id")
+        return self.config.get("env_id")
 
     @property
     def again(self) -> str:
         """The command that trains the same again, to be followed by flags."""
-        config = self.settings.config
-        name = config.get("variant") or config.get("algo_id") or "ALGO"
+        name = self.config.get("variant") or self.config.get("algo_id") or "ALGO"
         return f"gsolve train {self.env_id or 'ENV'}:{name}"
 
     @property
@@ -290,7 +278,7 @@ class History:
         rate = self.value(LR) or self.peak_lr
         if not rate:
             return f"{self.again} --policy-lr LOWER"
-        shipped = self.settings.shipped_number("policy_lr") or rate
+        shipped = self.shipped_number("policy_lr") or rate
         return f"{self.again} --policy-lr {min(rate / factor, shipped):.1g}"
 
     @property
@@ -306,7 +294,7 @@ class History:
 
     @property
     def more_entropy(self) -> str:
-        now = self.settings.config.get("ent_coef")
+        now = self.config.get("ent_coef")
         return f"{3 * now:g}" if isinstance(now, int | float) and now >= 0.01 else "0.01"
 
     @property

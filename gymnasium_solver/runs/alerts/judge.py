@@ -1,6 +1,6 @@
 """Judges a run, row by row: the same code while it trains and from its files.
 
-    judge = Judge(settings_of(run))
+    judge = judge_of(run)
     for row in rows:
         for alert in judge.see(row): ...          # raised or, if `alert.is_over`, ended
     judge.active                                  # names
@@ -15,13 +15,13 @@ from typing import Any
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alerts.alert import Alert
-from gymnasium_solver.runs.alerts.history import History, RunSettings
+from gymnasium_solver.runs.alerts.history import History
 from gymnasium_solver.runs.alerts.rules import RULES, Rule
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.suggest import did_you_mean
 
-__all__ = ["RULES", "Judge", "check_muted", "judge_rows", "judge_run", "settings_of"]
+__all__ = ["RULES", "Judge", "check_muted", "judge_of", "judge_run"]
 
 ALL = "all"  # as a muted name
 MOST_ROWS = 100  # a share of a very long budget never needs more rows than this
@@ -78,10 +78,11 @@ class Watch:
 
 
 class Judge:
-    def __init__(self, settings: RunSettings) -> None:
-        given = settings.config.get("mute_alerts")
+    def __init__(self, config: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+        """The content of the run's config.yaml and meta.json."""
+        given = config.get("mute_alerts")
         muted = given if isinstance(given, list | tuple) else ()
-        self.history = History(settings)
+        self.history = History(config, meta)
         self.watches = [
             Watch(rule) for name, rule in RULES.items() if name not in muted and ALL not in muted
         ]
@@ -129,25 +130,17 @@ class Judge:
         )
 
 
-def judge_rows(
-    judge: Judge, rows: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]] = ()
-) -> list[Alert]:
-    """All alerts of a run from its rows and events."""
-    found = [alert for row in rows for alert in judge.see(row)]
-    for event in events:
-        if event.get("kind") == "diverged":
-            steps = event.get("env_steps")
-            at = steps if isinstance(steps, int) else 0
-            found += judge.see_divergence(str(event.get("text")), at, event.get("of_env") is True)
-    return found
-
-
-def settings_of(run: Run) -> RunSettings:
-    return RunSettings(query.get_config(run), run.meta())
+def judge_of(run: Run) -> Judge:
+    return Judge(query.get_config(run), run.meta())
 
 
 def judge_run(run: Run) -> tuple[list[Alert], Judge]:
     """The alerts of a run, finished or running, and the judge after its last row."""
-    judge = Judge(settings_of(run))
-    rows, events = read_jsonl(run.metrics_path), read_jsonl(run.events_path)
-    return judge_rows(judge, rows, events), judge
+    judge = judge_of(run)
+    found = [alert for row in read_jsonl(run.metrics_path) for alert in judge.see(row)]
+    for event in read_jsonl(run.events_path):
+        if event.get("kind") == "diverged":
+            steps = event.get("env_steps")
+            at = steps if isinstance(steps, int) else 0
+            found += judge.see_divergence(str(event.get("text")), at, event.get("of_env") is True)
+    return found, judge

@@ -131,7 +131,7 @@ def throughput_falling(h: History, fps: float) -> Seen:
 
 @rule(SCORE, "train/plateau/env_steps", BEST, rows=5)
 def reward_stalled(h: History, score: float, since: float, best: float) -> Seen:
-    total, target = h.total_steps, h.settings.target
+    total, target = h.total_steps, h.target
     if not total:
         return None
     if h.seems_solved or since < 0.4 * total:
@@ -145,13 +145,12 @@ def reward_stalled(h: History, score: float, since: float, best: float) -> Seen:
 
 @rule("train/roll/reward/ambiguous", "train/plateau/env_steps", rows=2)
 def memory_needed(h: History, ambiguous: float, since: float) -> Seen:
-    config = h.settings.config
-    if not h.total_steps or config.get("recurrent") or config.get("frame_stack"):
+    if not h.total_steps or h.config.get("recurrent") or h.config.get("frame_stack"):
         return None
     if h.seems_solved or since < 0.3 * h.total_steps:
         return False
-    text = f"the same action at equal observations gave different rewards in {ambiguous:.0%} of"
-    return ambiguous > 0.2 and f"{text} the cases"
+    text = "the same action at equal observations gave different rewards in"
+    return ambiguous > 0.2 and f"{text} {ambiguous:.0%} of the cases"
 
 
 @rule(SCORE, BEST, rows=10, share=0.1)
@@ -175,10 +174,8 @@ def constant_return(h: History, score: float, n_episodes: float) -> Seen:
 
 @rule(SCORE, EPISODES, rows=3, warm_up=0.05)
 def batch_norm_sparse(h: History, score: float, n_episodes: float) -> Seen:
-    config = h.settings.config
-    if config.get("norm") != "batch" and config.get("block") != "flash":
-        return None
-    if n_episodes < FEW_EPISODES:
+    has_batch_norm = h.config.get("norm") == "batch" or h.config.get("block") == "flash"
+    if not has_batch_norm or n_episodes < FEW_EPISODES:
         return None
     is_constant = h.highest_return <= h.lowest_return and not h.is_good
     text = f"all {n_episodes:,.0f} episodes so far returned {h.highest_return:,.4g}"
@@ -210,7 +207,7 @@ def eval_below_train(h: History, val: float, train: float, best: float) -> Seen:
 
 @rule(LENGTH, rows=3, warm_up=0.2)
 def short_horizon(h: History, length: float) -> Seen:
-    gamma = h.settings.number("gamma")
+    gamma = h.number("gamma")
     if gamma is None:
         return None
     horizon = 1.0 / max(1e-9, 1.0 - gamma)
@@ -226,9 +223,9 @@ def short_horizon(h: History, length: float) -> Seen:
 def entropy_collapse(h: History, entropy: float) -> Seen:
     if h.value(ALPHA) is not None:
         return None  # with a learnt temperature the entropy is held at its target
-    n_numbers = h.settings.n_action_numbers
+    n_numbers = h.n_action_numbers
     # The space gives the entropy at the beginning even if the first update ruined the policy.
-    first = h.settings.uniform_entropy if n_numbers is None else h.entropy_at_first
+    first = h.uniform_entropy if n_numbers is None else h.entropy_at_first
     if first is None:
         return None
     if n_numbers is None:
@@ -240,7 +237,7 @@ def entropy_collapse(h: History, entropy: float) -> Seen:
 
 def _is_collapsed(h: History) -> bool:
     """A policy without entropy makes small updates; that is not what is wrong with it."""
-    entropy, first = h.value(ENTROPY), h.settings.uniform_entropy
+    entropy, first = h.value(ENTROPY), h.uniform_entropy
     return entropy is not None and first is not None and entropy < 0.05 * first
 
 
@@ -249,16 +246,16 @@ def initial_actions(h: History, mean: float, std: float, loss: float) -> Seen:
     # Only the first epoch of a policy gradient: its actions come from the untrained policy.
     if h.value("epoch") != 1 or h.value(Q) is not None:
         return None
-    if h.settings.config.get("init_from_run") or (h.value("train/roll/actions/legal") or 1.0) < 1.0:
+    if h.config.get("init_from_run") or (h.value("train/roll/actions/legal") or 1.0) < 1.0:
         return None
-    if h.settings.n_action_numbers is not None:
+    if h.n_action_numbers is not None:
         is_odd = abs(mean) > 0.5 or not 0.05 <= std <= 2.0
         text = f"first actions have mean {mean:.2g} and standard deviation {std:.2g} (-1 to 1)"
         return is_odd and text
     bins = [name for name in h.row if name.startswith("train/roll/actions/hist/")]
     fractions = [h.value(name) or 0.0 for name in bins]
     n_samples = h.value("train/roll/env_steps") or 0.0
-    is_known = h.settings.n_actions is not None and len(fractions) >= 2 and n_samples >= 1
+    is_known = h.n_actions is not None and len(fractions) >= 2 and n_samples >= 1
     if not is_known or abs(sum(fractions) - 1.0) > 1e-6:
         return None
     fair = 1.0 / len(fractions)
@@ -306,7 +303,7 @@ def value_clip_high(h: History, clipped: float) -> Seen:
 @rule("train/opt/ppo/kl", KL, rows=5)
 def kl_disagree(h: History, naive: float, kl: float) -> Seen:
     # -log r has the mean KL and, for a small step, the variance 2 KL.
-    n_samples = (h.settings.number("n_envs") or 1) * (h.settings.number("n_steps") or 1)
+    n_samples = (h.number("n_envs") or 1) * (h.number("n_steps") or 1)
     noise = 4.0 * math.sqrt(2.0 * max(kl, 0.0) / max(1, n_samples))
     is_apart = kl > 0.02 and abs(naive - kl) > max(0.5 * max(kl, naive), noise)
     return is_apart and f"KL estimated as {kl:.3g} by approx_kl and as {naive:.3g} by kl"
@@ -319,11 +316,8 @@ def kl_disagree(h: History, naive: float, kl: float) -> Seen:
 def explained_variance_negative(h: History, explained: float) -> Seen:
     if (recent := h.recent(EXPLAINED)) is None:
         return None
-    return (
-        recent < -0.05
-        and not h.is_good
-        and f"explained variance {recent:.2f}, median of 10 updates"
-    )
+    text = f"explained variance {recent:.2f}, median of 10 updates"
+    return recent < -0.05 and not h.is_good and text
 
 
 @rule(EXPLAINED, any_row=True, rows=3)
@@ -355,13 +349,13 @@ def q_diverging(h: History, q: float) -> Seen:
 
 def _q_limit(h: History) -> float | None:
     """What no discounted return can exceed by far."""
-    gamma = h.settings.number("gamma")
+    gamma = h.number("gamma")
     if gamma is None or gamma >= 1.0:
         return None
     horizon = 1.0 / (1.0 - gamma)
     bonus = abs((h.value(ALPHA) or 0.0) * (h.value(ENTROPY) or 0.0))
-    if h.settings.config.get("normalize_reward"):
-        clip = h.settings.number("clip_reward")
+    if h.config.get("normalize_reward"):
+        clip = h.number("clip_reward")
         return None if clip is None else 2.0 * (clip + bonus) * horizon
     if not h.largest_reward:
         return None
@@ -375,7 +369,7 @@ def _q_limit(h: History) -> float | None:
 @rule(ALPHA, ENTROPY, rows=3, share=0.1, warm_up=0.1)
 def alpha_high(h: History, alpha: float, entropy: float) -> Seen:
     size = h.reward_size
-    if not size or h.settings.config.get("normalize_reward") or h.is_good:
+    if not size or h.config.get("normalize_reward") or h.is_good:
         return None
     bonus = alpha * max(1.0, abs(entropy))
     text = f"the entropy bonus is {bonus:,.3g} per step, rewards are about {size:,.3g}"
@@ -384,7 +378,7 @@ def alpha_high(h: History, alpha: float, entropy: float) -> Seen:
 
 @rule(ALPHA, rows=3, share=0.1, warm_up=0.1)
 def alpha_low(h: History, alpha: float) -> Seen:
-    if not str(h.settings.config.get("ent_coef", "")).startswith("auto") or not h.reward_size:
+    if not str(h.config.get("ent_coef", "")).startswith("auto") or not h.reward_size:
         return None
     is_low = alpha < 1e-5 * h.reward_size and not h.is_good
     return is_low and f"alpha {alpha:.1e}, rewards are about {h.reward_size:,.3g}"
@@ -414,7 +408,7 @@ def observations_outside(h: History, outside: float) -> Seen:
 
 @rule(NORMS[0], rows=5)
 def gradients_huge(h: History, norm: float) -> Seen:
-    limit = h.settings.number("max_grad_norm")
+    limit = h.number("max_grad_norm")
     if limit is None:
         return None
     return norm > 1e4 * limit and f"the gradient norm is {norm:,.3g}, clipped to {limit:g}"
