@@ -370,17 +370,18 @@ class RunStore:
     def _take(self, name: str, files: Stamp, index: Index, revision: int) -> bool:
         """Read one run. False if it is what it was."""
         stored = index.get(name, files)
-        is_killed = stored is not None and stored[_STATUS] == "killed"
-        if stored is None or (is_killed and stored[-1] != self._metrics_stamp(name)):
+        if stored is not None and stored[_STATUS] == "killed":
+            stored = stored if stored[-1] == self._metrics_stamp(name) else None
+        if stored is None:
             metrics = self._metrics_stamp(name)
             summary = summary_or_broken(Run(self.root / name))
             if summary.status in LASTING:
                 values = [getattr(summary, name) for name in _NAMES]
                 index.put(name, files, [*values, metrics if summary.status == "killed" else None])
         else:
-            fields = dict(zip(_NAMES, stored, strict=False))
+            *values, metrics = stored
+            fields = dict(zip(_NAMES, values, strict=True))
             summary = RunSummary(id=name, path=f"{self.root}{os.sep}{name}", **fields)
-            metrics = stored[-1]
         before = self._entries.get(name)
         if before is not None and before.summary == summary:
             # In place: the order holds the same objects.
