@@ -21,7 +21,7 @@ from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.suggest import did_you_mean
 
-__all__ = ["RULES", "Judge", "check_muted", "judge_of", "judge_run"]
+__all__ = ["RULES", "Judge", "check_muted", "judge_of", "judge_rows", "judge_run"]
 
 ALL = "all"  # as a muted name
 MOST_ROWS = 100  # a share of a very long budget never needs more rows than this
@@ -130,6 +130,19 @@ class Judge:
         )
 
 
+def judge_rows(
+    judge: Judge, rows: Iterable[Mapping[str, Any]], events: Iterable[Mapping[str, Any]]
+) -> list[Alert]:
+    """All alerts of a run from its rows and events."""
+    found = [alert for row in rows for alert in judge.see(row)]
+    for event in events:
+        if event.get("kind") == "diverged":
+            steps = event.get("env_steps")
+            at = steps if isinstance(steps, int) else 0
+            found += judge.see_divergence(str(event.get("text")), at, event.get("of_env") is True)
+    return found
+
+
 def judge_of(run: Run) -> Judge:
     return Judge(query.get_config(run), run.meta())
 
@@ -137,10 +150,4 @@ def judge_of(run: Run) -> Judge:
 def judge_run(run: Run) -> tuple[list[Alert], Judge]:
     """The alerts of a run, finished or running, and the judge after its last row."""
     judge = judge_of(run)
-    found = [alert for row in read_jsonl(run.metrics_path) for alert in judge.see(row)]
-    for event in read_jsonl(run.events_path):
-        if event.get("kind") == "diverged":
-            steps = event.get("env_steps")
-            at = steps if isinstance(steps, int) else 0
-            found += judge.see_divergence(str(event.get("text")), at, event.get("of_env") is True)
-    return found, judge
+    return judge_rows(judge, read_jsonl(run.metrics_path), read_jsonl(run.events_path)), judge
