@@ -5,7 +5,6 @@ import glob
 import os
 import platform
 import stat
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader, FileIO
@@ -98,26 +97,16 @@ def temporary_folder(kind: str, place: Path | None = None) -> "TemporaryDirector
     import shutil  # these take longer to import than all the rest of this module
     from tempfile import TemporaryDirectory, gettempdir
 
+    import psutil
+
     prefix = f"{'.' * (place is not None)}gsolve-{kind}-{platform.node() or 'here'}-"
     place = place or Path(gettempdir())
     for path in place.glob(f"{glob.escape(prefix)}*"):
         owner = path.name.removeprefix(prefix).partition("-")[0]
-        if owner.isdecimal() and not _is_process(int(owner)):
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)):
             shutil.rmtree(path, ignore_errors=True)
     name = f"{prefix}{os.getpid()}-"
     return TemporaryDirectory(dir=place, prefix=name, ignore_cleanup_errors=True)
-
-
-def _is_process(pid: int) -> bool:
-    if sys.platform == "win32":  # there is no signal that only asks
-        return True
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # of another user
-        return True
-    return True
 
 
 def is_folder(path: Path) -> bool:

@@ -231,7 +231,5 @@ def _chosen_q(columns: Mapping[str, np.ndarray], n: int, start: int) -> np.ndarr
     if q is None or action.ndim != 1 or q.ndim != 2:
         return None
     index = (action[:n] - start).astype(int)
-    if not ((index >= 0) & (index < q.shape[1])).all():
-        return None
-    chosen: np.ndarray = q[np.arange(n), index]
-    return chosen
+    is_known = ((index >= 0) & (index < q.shape[1])).all()
+    return np.asarray(q[np.arange(n), index]) if is_known else None

@@ -44,16 +44,11 @@ class Edit:
     source: str
 
 
-def pause_path(run: Run) -> Path:
-    """While it exists, the training waits at the end of its epoch."""
-    return run.path / "pause"
-
-
 def ask_pause(run: Run, is_asked: bool) -> None:
     """Ask a running training to wait, or to go on. RunError if it does not run here."""
     if not is_alive_here(run.meta()):
         raise RunError(f"{run.id} is not training here, so that it cannot be paused")
-    path = pause_path(run)
+    path = run.pause_path
     with files.writing("a request", path):
         if is_asked:
             files.write_atomic(path, b"")
@@ -61,17 +56,9 @@ def ask_pause(run: Run, is_asked: bool) -> None:
             path.unlink(missing_ok=True)
 
 
-def requests_dir(run: Run) -> Path:
-    return run.path / "requests"
-
-
-def edits_path(run: Run) -> Path:
-    return run.path / "edits.jsonl"
-
-
 def put_request(run: Run, request: Request) -> None:
     """Leave a request in the run's folder."""
-    path = requests_dir(run) / f"{request.id}.json"
+    path = run.requests_dir / f"{request.id}.json"
     with files.writing("a request", path):
         path.parent.mkdir(exist_ok=True)
         files.write_atomic(path, files.dump_json(asdict(request)))
@@ -79,11 +66,11 @@ def put_request(run: Run, request: Request) -> None:
 
 def pending_requests(run: Run) -> list[Request]:
     """Requests that were not answered yet, oldest first. RunError names a damaged one."""
-    return [_read_request(path) for path in sorted(requests_dir(run).glob("*.json"))]
+    return [_read_request(path) for path in sorted(run.requests_dir.glob("*.json"))]
 
 
 def drop_request(run: Run, request_id: str) -> None:
-    (requests_dir(run) / f"{request_id}.json").unlink(missing_ok=True)
+    (run.requests_dir / f"{request_id}.json").unlink(missing_ok=True)
 
 
 def read_edits(run: Run) -> list[Edit]:
@@ -97,10 +84,10 @@ def read_edits(run: Run) -> list[Edit]:
                 changed={str(name): [old, new] for name, (old, new) in row["changed"].items()},
                 source=str(row["source"]),
             )
-            for row in read_jsonl(edits_path(run))
+            for row in read_jsonl(run.edits_path)
         ]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{edits_path(run)} is damaged: {error!r}. Delete it.") from None
+        raise RunError(f"{run.edits_path} is damaged: {error!r}. Delete it.") from None
 
 
 def values_at_start(run: Run) -> dict[str, Any]:
@@ -143,14 +130,14 @@ def rewind_edits(run: Run, to: Rewound) -> None:
     """Write the requests first: killed in between, the next resume does the same again."""
     for request in to.again:
         put_request(run, request)
-    if edits_path(run).exists():
+    if run.edits_path.exists():
         _write_edits(run, to.kept)
 
 
 def _write_edits(run: Run, edits: list[Edit]) -> None:
     lines = b"".join(files.json_bytes(files.jsonable(asdict(edit), where="edit")) for edit in edits)
-    with files.writing("a change of the config", edits_path(run)):
-        files.write_atomic(edits_path(run), lines)
+    with files.writing("a change of the config", run.edits_path):
+        files.write_atomic(run.edits_path, lines)
 
 
 def _read_request(path: Path) -> Request:

@@ -56,10 +56,6 @@ _DTYPES = re.compile(r"[<|]?[fiu][1248]|[<|]?b1")
 _FIX = "Delete this episode and record it again."
 
 
-def episodes_dir(run: Run) -> Path:
-    return run.path / "episodes"
-
-
 def is_episode_id(name: str) -> bool:
     return _ID.fullmatch(name) is not None
 
@@ -242,7 +238,7 @@ class Episode:
 
 def get_episode(run: Run, episode_id: str) -> Episode:
     """RunError if there is none of this id; a unique part of an id is enough."""
-    root = episodes_dir(run)
+    root = run.episodes_dir
     if is_episode_id(episode_id) and (root / episode_id / FACTS).is_file():
         return Episode(root / episode_id)
     ids = episode_ids(run)
@@ -256,7 +252,7 @@ def get_episode(run: Run, episode_id: str) -> Episode:
 
 
 def episode_ids(run: Run) -> list[str]:
-    root = episodes_dir(run)
+    root = run.episodes_dir
     if not root.is_dir():
         return []
     return sorted(
@@ -269,7 +265,7 @@ def list_episodes(run: Run) -> list[Episode]:
     found = []
     for name in episode_ids(run):
         try:
-            found.append(Episode(episodes_dir(run) / name))
+            found.append(Episode(run.episodes_dir / name))
         except RunError:
             continue  # one that is damaged, or just being created, hides no others
     return sorted(found, key=lambda one: str(one.facts.get("created_at")), reverse=True)
@@ -311,7 +307,7 @@ class EpisodeWriter:
     """
 
     def __init__(self, run: Run, name: str, facts: Mapping[str, Any]) -> None:
-        self.path, self.run = episodes_dir(run) / name, run
+        self.path, self.run = run.episodes_dir / name, run
         self.facts: dict[str, Any] = dict(facts)
         self.n_rows = 0
         self._files: dict[str, FileIO] = {}

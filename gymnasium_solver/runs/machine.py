@@ -134,7 +134,7 @@ def is_alive(pid: int, started: float | None = None) -> bool:
 
     try:
         is_zombie = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
+    except (psutil.NoSuchProcess, ValueError):
         return False
     except psutil.AccessDenied:  # it is running as another user
         is_zombie = False

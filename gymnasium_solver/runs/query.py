@@ -122,21 +122,21 @@ def get_events(
     ref: str | Run, kind: str | None = None, root: Path | None = None
 ) -> list[dict[str, Any]]:
     """Evaluations, checkpoints and other events in the order logged, optionally of one kind."""
-    path = _resolve(ref, root).events_path
-    events = read_jsonl(path)
-    for event in events:
-        if event.get("kind") == "eval":
-            check_evaluation(event, path)
+    events = _checked(_resolve(ref, root).events_path)
     return [event for event in events if kind is None or event.get("kind") == kind]
 
 
 def get_later_evaluations(ref: str | Run, root: Path | None = None) -> list[dict[str, Any]]:
     """What `gsolve eval` has measured since, as events of the stage `eval`."""
-    path = _resolve(ref, root).evaluations_path
-    found = [event | {"kind": "eval", "stage": "eval"} for event in read_jsonl(path)]
-    for event in found:
-        check_evaluation(event, path)
-    return found
+    return _checked(_resolve(ref, root).evaluations_path, kind="eval", stage="eval")
+
+
+def _checked(path: Path, **fields: str) -> list[dict[str, Any]]:
+    events = [event | fields for event in read_jsonl(path)]
+    for event in events:
+        if event.get("kind") == "eval":
+            check_evaluation(event, path)
+    return events
 
 
 @dataclass(frozen=True)

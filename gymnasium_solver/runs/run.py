@@ -84,6 +84,10 @@ class Run:
         self.evaluations_path = path / "evaluations.jsonl"
         self.checkpoints_dir = path / "checkpoints"
         self.videos_dir = path / "videos"
+        self.episodes_dir = path / "episodes"
+        self.edits_path = path / "edits.jsonl"
+        self.requests_dir = path / "requests"
+        self.pause_path = path / "pause"  # while it exists, the training waits between epochs
         self._appenders: dict[Path, Appender] = {}
 
     @classmethod

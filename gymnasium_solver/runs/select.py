@@ -116,19 +116,14 @@ def _holds(value: Any, sign: str, text: str) -> bool:
         values = value if isinstance(value, list) else [value]
         return any(_equal(one, text) for one in values) == (sign == "=")
     number, bound = _number(value), _number(text)
-    if number is None or bound is None:
-        return False
-    holds: bool = _COMPARE[sign](number, bound)
-    return holds
+    return number is not None and bound is not None and bool(_COMPARE[sign](number, bound))
 
 
 def _equal(value: Any, text: str) -> bool:
     number, wanted = _number(value), _number(text)
     if number is not None and wanted is not None:
         return number == wanted
-    words = {None: "null", True: "true", False: "false"}
-    shown = words[value] if value is None or isinstance(value, bool) else str(value)
-    return shown.lower() == text.lower()
+    return ("null" if value is None else str(value)).lower() == text.lower()
 
 
 def _number(value: Any) -> float | None:

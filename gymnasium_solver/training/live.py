@@ -41,11 +41,9 @@ from gymnasium_solver.runs.edits import (
     Request,
     add_edit,
     drop_request,
-    pause_path,
     pending_requests,
     put_request,
     read_edits,
-    requests_dir,
 )
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.run import Run, is_alive_here
@@ -125,7 +123,7 @@ def wait_for(run: Run, request: Request, seconds: float) -> Answer | None:
     """The answer to a request; None if there is none after `seconds`, or when the run ends."""
     until = time.monotonic() + seconds
     while True:
-        is_pending = (requests_dir(run) / f"{request.id}.json").exists()
+        is_pending = (run.requests_dir / f"{request.id}.json").exists()
         if not is_pending:
             for event in reversed(query.get_events(run)):
                 if event.get("id") == request.id:
@@ -149,12 +147,12 @@ class LiveEdits:
     def __init__(self, trainer: Trainer, run: Run):
         self.trainer, self.run = trainer, run
         # As text: joining paths takes longer than asking for the files, in every epoch.
-        self._requests, self._config = os.fspath(requests_dir(run)), os.fspath(run.config_path)
+        self._requests, self._config = os.fspath(run.requests_dir), os.fspath(run.config_path)
         self._done = {edit.id for edit in read_edits(run)}
         # A resume at the clock of an edit makes it again; its event is in the file already.
         self._logged = {event.get("id") for event in query.get_events(run)}
         self._file = self._signature()
-        self._pause = os.fspath(pause_path(run))
+        self._pause = os.fspath(run.pause_path)
         with suppress(OSError):  # asked of a process that has ended
             os.unlink(self._pause)
 

@@ -12,7 +12,7 @@ from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.marks import live_fields
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.registry import ALGOS
-from gymnasium_solver.runs.edits import Request, put_request, read_edits, requests_dir
+from gymnasium_solver.runs.edits import Request, put_request, read_edits
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.live import check_interventions, edited, request_edit, watch_row
 from gymnasium_solver.training.prepare import load_config
@@ -246,7 +246,7 @@ def test_the_value_takes_effect_at_the_next_epoch_and_is_recorded() -> None:
     assert (event["env_steps"], event["epoch"]) == (rows[1]["env_steps"], 2)
     assert load_config(str(run.config_path)).policy_lr.start == 0.05  # type: ignore[attr-defined]
     assert any("policy_lr: 0.0003 → 0.05" in text for text in observer.messages)
-    assert not list(requests_dir(run).iterdir())
+    assert not list(run.requests_dir.iterdir())
 
 
 def test_saving_the_config_file_does_the_same() -> None:
@@ -310,8 +310,8 @@ def test_going_back_before_an_edit_undoes_it() -> None:
 
 def test_a_damaged_request_does_not_stop_training() -> None:
     def damage(run: Run) -> None:
-        requests_dir(run).mkdir()
-        (requests_dir(run) / "1.json").write_text("{")
+        run.requests_dir.mkdir()
+        (run.requests_dir / "1.json").write_text("{")
 
     observer = Edits({2: damage})
     run = train("ppo", "CartPole-v1", observer=observer)
