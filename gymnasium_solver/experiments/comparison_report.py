@@ -6,11 +6,10 @@ import io
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from gymnasium_solver.experiments.experiment import Experiment, Progress, Row, c
 from gymnasium_solver.experiments.groups import VAL, Group, group_runs
 from gymnasium_solver.experiments.statistics import METRICS, Estimate, moving_average
 from gymnasium_solver.paths import writing_file
-from gymnasium_solver.runs.curves import Curve
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import Line, html_table, legend, line_chart
 from gymnasium_solver.runs.plots import X_LABELS
@@ -345,18 +343,13 @@ def _chart(env_id: str, groups: Sequence[Group]) -> str:
 MOST_IN_A_COLUMN = 4  # panels; more are drawn in two columns
 MOST_IN_A_PANEL = 6  # groups whose legend is inside the panel
 UNEVEN = 8  # longest by shortest of many groups, from which on a linear axis would squash some
-
-
 # Algorithms have the same colour in every picture; the others take the colours that are left.
 FIXED = {"ppo": 0, "dqn": 1, "sac": 2, "reinforce": 3, "pqn": 4, "td3": 5, "sarsa": 6}
-
-
+# Lines of the first seven groups are solid, those of the next seven dashed, and so on.
 DASHES: tuple[tuple[float, ...], ...] = ((), (4, 1.5), (1, 1.2), (6, 1.5, 1, 1.5))
-"""Lines of the first seven groups are solid, those of the next seven dashed, and so on."""
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     colour: str
     dashes: tuple[float, ...] = ()
 
@@ -415,7 +408,11 @@ def _draw_profiles(ax: "Axes", over: OverEnvironments, own_looks: Mapping[str, L
 def _draw_group(
     ax: "Axes", group: Group, look: Look, x: str, metric: str, smooth: int, with_seeds: bool
 ) -> None:
-    curves = [_smoothed(curve, smooth) for curve in group.curve_set(metric, x)]
+    curves = []
+    for curve in group.curve_set(metric, x):
+        known = [(float(at), y) for at, y in curve if y is not None]
+        means = moving_average([y for _, y in known], max(smooth, 1))
+        curves.append([(at, y) for (at, _), y in zip(known, means, strict=True)])
     n = sum(bool(curve) for curve in curves)
     label = f"{group.label.removeprefix(group.env_id + ':')} (n = {n})"  # the title has the env
     line: dict[str, Any] = {"color": look.colour, "dashes": look.dashes, "label": label}
@@ -425,21 +422,13 @@ def _draw_group(
         ax.plot(*zip(*next(filter(None, curves)), strict=True), **thin, **line)
     if center is None:
         return
-    for curve in curves if with_seeds else ():
-        ax.plot([at for at, _ in curve], [y for _, y in curve], color=look.colour, **thin)
+    for seed in curves if with_seeds else ():
+        ax.plot([at for at, _ in seed], [y for _, y in seed], color=look.colour, **thin)
     ax.plot(center.x, center.middle, linewidth=2.2, **line)
     if center.has_interval:
         alpha = 0.18 if with_seeds else 0.10
         ax.fill_between(center.x, center.low, center.high, color=look.colour, alpha=alpha,
                         linewidth=0)  # fmt: skip
-
-
-def _smoothed(curve: Curve, window: int) -> list[tuple[float, float]]:
-    known = [(float(x), y) for x, y in curve if y is not None]
-    if window <= 1:
-        return known
-    values = moving_average([y for _, y in known], window)
-    return [(x, y) for (x, _), y in zip(known, values, strict=True)]
 
 
 def _finish(ax: "Axes", groups: Sequence[Group], x: str, metric: str = VAL) -> None:

@@ -130,7 +130,7 @@ def test_nothing_of_this_machine_leaves(tmp_path: Path) -> None:
         machine={"hostname": "box77.lan", "platform": "Linux-6.1-x86_64", "cpu": "Fast CPU"},
     )
     secret_run.log_event("note", text=f"see /home/carla/notes.txt, hf_{'a' * 30} and {SECRET}")
-    scrub = Scrub.make({"carla", "box77"}, {SECRET}, {str(tmp_path), "/home/carla"})
+    scrub = Scrub({"carla", "box77"}, {SECRET}, {str(tmp_path), "/home/carla"})
     plan = plan_publication(
         str(secret_run.path), secret_run.path.parent, "ann/x", Options(video=False), scrub
     )
@@ -148,7 +148,7 @@ def test_a_leak_in_a_checkpoint_stops_the_publication(run: gs.Run) -> None:
     word = json.loads(state.read_text())["agent"]["action_space"]["kind"]  # stands for a secret
     with pytest.raises(RunError, match=r"state\.json still has a token or password"):
         plan_publication(
-            str(run.path), run.path.parent, REPO, Options(video=False), Scrub.make((), {word}, ())
+            str(run.path), run.path.parent, REPO, Options(video=False), Scrub((), {word}, ())
         )
 
 
@@ -166,11 +166,11 @@ def test_a_leak_in_a_checkpoint_stops_the_publication(run: gs.Run) -> None:
     ],
 )
 def test_scrubbed_text(given: str, cleaned: str | None) -> None:
-    assert Scrub.make((), (), ()).text(given) == (given if cleaned is None else cleaned)
+    assert Scrub((), (), ()).text(given) == (given if cleaned is None else cleaned)
 
 
 def test_fields_named_as_secrets_lose_their_value() -> None:
-    scrub = Scrub.make((), (), ())
+    scrub = Scrub((), (), ())
     given = {"env_kwargs": {"api_key": "abc", "monkey": "abc", "token_count": 3, "password": ""}}
     cleaned = scrub.value(given)["env_kwargs"]
     assert cleaned == {"api_key": "<removed>", "monkey": "abc", "token_count": 3, "password": ""}

@@ -121,21 +121,18 @@ def create(
     affordable = affordable_steps(measured, given, budget)
     choice = choose(measured, affordable, has_gpu=has_gpu(given))
     steps = budget.env_steps or affords(choice.first, affordable)
-    no_race = why_no_race(measured, steps, budget)
-    candidates = [choice.first] if no_race else [choice.first, choice.contrast]
-    share = RACE / SEEDS if len(candidates) > 1 else 1.0
-    if no_race and budget.env_steps:  # after a race this is done by `_rest_for`
-        steps = max(1, steps // 2, steps - measured.steps)
-    configs = [(c.name, run_config(c, given, budget, share, steps)) for c in candidates]
-    seeds = [first, first + 1] if len(candidates) > 1 else [first]
-    stamp = f"{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    name = name or f"{experiments.slug(env_id)}-solve-{stamp}"
-    made = experiments.create(configs, seeds, root, name=name, command=command)
     lines = [("probe", probe_text(measured)), *(("choice", text) for text in choice.reasons)]
     lines += [("problem", text) for text in measured.problems]
-    if no_race:
+    candidates, seeds, share = [choice.first, choice.contrast], [first, first + 1], RACE / SEEDS
+    if no_race := why_no_race(measured, steps, budget):
+        candidates, seeds, share = [choice.first], [first], 1.0
         lines.append(("choice", f"{no_race}: {choice.first.name} trains"))
+        if budget.env_steps:  # after a race this is done by `_rest_for`
+            steps = max(1, steps // 2, steps - measured.steps)
     lines.append(("time", time_text(choice.first, measured, budget, steps)))
+    configs = [(c.name, run_config(c, given, budget, share, steps)) for c in candidates]
+    name = name or f"{experiments.slug(env_id)}-solve-{datetime.now(UTC):%Y%m%d-%H%M%S}"
+    made = experiments.create(configs, seeds, root, name=name, command=command)
     state = {
         "env_id": env_id,
         "budget": {"env_steps": budget.env_steps, "minutes": budget.minutes},
@@ -322,11 +319,12 @@ class Solve:
         # A seed of each preset first: if time runs out, both have run.
         in_turn = sorted(members, key=lambda m: m.seed)
         tasks = {m: self.pool.add(self.experiment.task(m)) for m in in_turn}
+        # Runs look at the time after each epoch only.
+        ends_s = 60.0 * (self.budget.minutes or math.inf) * 2.0 * RACE * OVERTIME
         for _ in self.pool.waiting_for(list(tasks.values())):
-            if self.budget.minutes is not None and self.spent_s > self._race_ends_s:
-                for task in tasks.values():
-                    if not task.is_stopping:  # a second signal would end it without saving
-                        self.pool.stop(task)
+            for task in tasks.values() if self.spent_s > ends_s else ():
+                if not task.is_stopping:  # a second signal would end it without saving
+                    self.pool.stop(task)
             yield False
         failed = {m.group: task.reason for m, task in tasks.items() if task.state == pools.FAILED}
         begun = {m: Run(t.folder) for m, t in tasks.items() if is_run(t.folder)}
@@ -337,45 +335,35 @@ class Solve:
             raise RunError(f"both presets failed: {'; '.join(failed.values())}")
         self._decide(scores)
 
-    @property
-    def _race_ends_s(self) -> float:
-        """When the race is cut off: runs look at the time after each epoch only."""
-        return 60.0 * (self.budget.minutes or math.inf) * 2.0 * RACE * OVERTIME
-
     def _decide(self, scores: Mapping[Member, float | None]) -> None:
         """The preset that goes on, and of it the better seed."""
-        groups = list(dict.fromkeys(m.group for m in scores))
-        known = {
-            g: [s for m, s in scores.items() if m.group == g and s is not None] for g in groups
-        }
-        means = {g: fmean(found) if found else -math.inf for g, found in known.items()}
-        runs = {
-            g: [get_run(Run(self.experiment.folder(m))) for m in scores if m.group == g]
-            for g in groups
-        }
-        wall = {g: fmean(run.wall_s for run in found) for g, found in runs.items()}
-        best = max(groups, key=lambda g: means[g])
-        every = [s for found in known.values() for s in found]
+        race: dict[str, dict[str, Any]] = {}
+        for group in dict.fromkeys(m.group for m in scores):
+            own = [m for m in scores if m.group == group]
+            runs = [get_run(Run(self.experiment.folder(m))) for m in own]
+            race[group] = {
+                "scores": [score for m in own if (score := scores[m]) is not None],
+                "wall_s": fmean(run.wall_s for run in runs),
+                "env_steps": sum(run.env_steps for run in runs),
+            }
+        means = {g: fmean(r["scores"]) if r["scores"] else -math.inf for g, r in race.items()}
+        first, best = next(iter(race)), max(race, key=lambda g: means[g])
+        every = [score for row in race.values() for score in row["scores"]]
         scale = max(self.probe.random_sd or 0.0, max(every, default=0.0) - min(every, default=0.0))
-        is_close = means[best] - means[groups[0]] <= CLOSE * scale
+        is_close = means[best] - means[first] <= CLOSE * scale
         is_learnt = bool(every) and is_above_random(means[best], None, self.probe)
-        winner = best if is_learnt and not is_close else groups[0]
-        own = {m: -math.inf if s is None else s for m, s in scores.items() if m.group == winner}
-        best_seed = max(own, key=lambda m: own[m])
+        winner = best if is_learnt and not is_close else first
+        seeds = {m: -math.inf if s is None else s for m, s in scores.items() if m.group == winner}
         why = "" if winner == best else ", as chosen: no clear difference"
         if not is_learnt:
             why = ", as chosen: neither is above random actions yet"
-        text = ", ".join(f"{g} {_number(means[g])}" for g in groups)
-        steps = {g: sum(run.env_steps for run in found) for g, found in runs.items()}
-        self.state["race"] = {
-            g: {"scores": known[g], "wall_s": wall[g], "env_steps": steps[g]} for g in groups
-        }
-        self.state["winner"] = {"run": best_seed.run, "name": winner}
+        self.state["race"] = race
+        self.state["winner"] = {"run": max(seeds, key=lambda m: seeds[m]).run, "name": winner}
+        text = ", ".join(f"{group} {_number(mean)}" for group, mean in means.items())
         self._say("race", f"{text}: {winner} goes on{why}")
-        if winner != groups[0] and self.budget.env_steps:
+        if winner != first and self.budget.env_steps:
             left = max(1, self.budget.env_steps - self._steps_spent())
-            now = self._candidate(winner)
-            self._say("time", time_text(now, self.probe, self.budget, left))
+            self._say("time", time_text(self._candidate(winner), self.probe, self.budget, left))
 
     def _train(self) -> Iterator[bool]:
         """Give the winner the rest, and look at it on the way."""
@@ -586,14 +574,11 @@ class Solve:
         the winner and its replacement."""
         scores = self.state.get("race", {}).get(self.state["winner"]["name"], {}).get("scores", [])
         seeds = {f"seed {n} of the race": score for n, score in enumerate(scores, start=1)}
-        both = {
-            name: run.best_score
-            for name, run in zip(("the first training", "its restart"), tested, strict=False)
-            if run.best_score is not None
-        }
+        both = zip(("the first training", "its restart"), tested, strict=False)
+        known = {name: run.best_score for name, run in both if run.best_score is not None}
         if len({run.algo_id for run in tested}) > 1:
-            both = {}
-        return disagreement(seeds, self.probe) or disagreement(both, self.probe)
+            known = {}
+        return disagreement(seeds, self.probe) or disagreement(known, self.probe)
 
 
 # -- texts ---------------------------------------------------------------------------------------

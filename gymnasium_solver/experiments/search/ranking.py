@@ -235,8 +235,6 @@ def shrunken(trials: Sequence[Trial]) -> dict[int, float]:
 FEWEST_TRIALS = 8
 WIDTHS = (0.05, 0.1, 0.2)
 """How far a trial tells about its neighbours, as shares of a range; the best of them counts."""
-
-
 REPEATS = 100  # of the interval of importances
 
 

@@ -11,7 +11,6 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from gymnasium_solver.config.foreign import NOTES, our_names
@@ -173,8 +172,11 @@ class Space:
             raise ConfigError(f"the grid has {size:,} combinations; use fewer values, or random")
         found: dict[str, Values] = {}
         for row in itertools.product(*columns):
-            values = dict(zip((p.name for p in self.params), row, strict=True))
-            latents = self.draw(partial(_encoded, values), fields)
+            cell = {
+                param.name: param.distribution.encode(value)
+                for param, value in zip(self.params, row, strict=True)
+            }
+            latents = self.draw(lambda param: cell[param.name], fields)  # noqa: B023 (used here)
             found.setdefault(repr(sorted(latents.items())), latents)
         return list(found.values())
 
@@ -184,10 +186,6 @@ class Space:
 
     def get(self, name: str) -> Param:
         return next(param for param in self.params if param.name == name)
-
-
-def _encoded(values: Values, param: Param) -> Any:
-    return param.distribution.encode(values[param.name])
 
 
 def check_names(space: Space, known: Iterable[str]) -> None:

@@ -14,6 +14,7 @@ import os
 import platform
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,32 +45,26 @@ _COMMON = {"root", "user", "admin", "runner", "ubuntu", "debian", "localhost", "
 _SHORTEST_NAME = 4
 
 
-@dataclass(frozen=True)
 class Scrub:
-    names: frozenset[str] = frozenset()
-    """Host and user names."""
-    secrets: frozenset[str] = frozenset()
-    folders: frozenset[str] = frozenset()
-    """Folders of this machine, for `leaks`."""
-    _pattern: "re.Pattern[str] | None" = field(default=None, repr=False)
+    """Takes names of hosts and users, secrets and paths out of texts."""
+
+    def __init__(
+        self, names: Iterable[str], secrets: Iterable[str], folders: Iterable[str]
+    ) -> None:
+        kept = {n for n in names if len(n) >= _SHORTEST_NAME and n.lower() not in _COMMON}
+        words = sorted(map(re.escape, kept), key=len, reverse=True)
+        self._names = re.compile(rf"(?i)(?<![\w-])({'|'.join(words)})(?![\w-])") if words else None
+        self.secrets, self.folders = set(secrets), set(folders)
 
     @classmethod
     def of_this_machine(cls, folders: Iterable[Path] = ()) -> "Scrub":
-        names = {platform.node(), platform.node().partition(".")[0], _user()}
-        secrets = {
-            value
-            for name, value in os.environ.items()
-            if SECRET_NAME.search(name) and len(value) >= 8
-        }
+        names = {platform.node(), platform.node().partition(".")[0]}
+        with suppress(OSError, KeyError):  # no entry for this user id
+            names.add(getpass.getuser())
+        variables = os.environ.items()
+        secrets = {value for n, value in variables if SECRET_NAME.search(n) and len(value) >= 8}
         places = {str(path) for path in (Path.home(), *folders) if len(path.parts) > 1}
-        return cls.make(names, secrets, places)
-
-    @classmethod
-    def make(cls, names: Iterable[str], secrets: Iterable[str], folders: Iterable[str]) -> "Scrub":
-        kept = {n for n in names if len(n) >= _SHORTEST_NAME and n.lower() not in _COMMON}
-        words = sorted((re.escape(name) for name in kept), key=len, reverse=True)
-        pattern = re.compile(rf"(?i)(?<![\w-])({'|'.join(words)})(?![\w-])") if words else None
-        return cls(frozenset(kept), frozenset(secrets), frozenset(folders), pattern)
+        return cls(names, secrets, places)
 
     def text(self, text: str) -> str:
         for secret in self.secrets:
@@ -77,7 +72,7 @@ class Scrub:
         text = _TOKENS.sub(HIDDEN_SECRET, text)
         # A path of one part, such as /tmp or /s, says nothing.
         text = _PATH.sub(lambda m: HIDDEN_PATH if len(_PARTS.findall(m[0])) > 1 else m[0], text)
-        return text if self._pattern is None else self._pattern.sub(HIDDEN_NAME, text)
+        return text if self._names is None else self._names.sub(HIDDEN_NAME, text)
 
     def value(self, value: Any) -> Any:
         """JSON with every string scrubbed; values of fields named as secrets are removed."""
@@ -90,9 +85,8 @@ class Scrub:
         return value
 
     def _field(self, key: str, value: Any) -> Any:
-        if SECRET_NAME.search(key) and isinstance(value, str) and value:
-            return HIDDEN_SECRET
-        return self.value(value)
+        is_secret = SECRET_NAME.search(key) and isinstance(value, str) and value
+        return HIDDEN_SECRET if is_secret else self.value(value)
 
     def leaks(self, data: bytes) -> list[str]:
         """What of this machine is still in a file, in words that do not repeat it."""
@@ -102,16 +96,9 @@ class Scrub:
             found.append("a token or password")
         if any(folder in text for folder in self.folders):
             found.append("a folder of this machine")
-        if self._pattern is not None and self._pattern.search(text):
+        if self._names is not None and self._names.search(text):
             found.append("a user or host name")
         return found
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # no entry for this user id
-        return ""
 
 
 MANIFEST = "manifest.json"
