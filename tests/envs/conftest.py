@@ -248,7 +248,7 @@ def sample_actions(env: VectorEnv, n_steps: int, seed: int) -> list[np.ndarray]:
     ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def record() -> Recorder:
     """record(env, seed, n_steps, action_seed=0, actions=None) -> Rollout; the env stays open."""
 

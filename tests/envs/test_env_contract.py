@@ -34,12 +34,20 @@ REAL += ["LunarLander-v3", "LunarLanderContinuous-v3", "BipedalWalker-v3", "Hopp
 REAL += ["ALE/Pong-v5"]
 
 
-@pytest.fixture(params=EVERY_ENGINE, ids=lambda p: f"{Path(p[0]).name}-{p[1]}")
+@pytest.fixture(scope="module", params=EVERY_ENGINE, ids=lambda p: f"{Path(p[0]).name}-{p[1]}")
 def env(request: pytest.FixtureRequest) -> Iterator[VectorEnv]:
+    """Of each engine one for all tests, since a reset begins anew."""
     env_id, mode = request.param
     made = make_vector_env(env_id, 4, vectorization_mode=mode)
+    with pytest.raises(EnvError, match="before reset"):
+        made.step(np.zeros(4, np.int64))
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def rollout(env, record):
+    return record(env, seed=1, n_steps=200)
 
 
 def assert_accounts_agree(rollout) -> None:
@@ -53,14 +61,12 @@ def assert_accounts_agree(rollout) -> None:
     np.testing.assert_allclose(paid, ended_returns + running_return, rtol=1e-12, atol=1e-9)
 
 
-def test_env_steps_equal_the_sum_of_episode_lengths(env, record):
-    rollout = record(env, seed=1, n_steps=200)
+def test_env_steps_equal_the_sum_of_episode_lengths(rollout):
     assert rollout.done.sum() > 10
     assert_accounts_agree(rollout)
 
 
-def test_a_reset_row_follows_every_end_and_nothing_else(env, record):
-    rollout = record(env, seed=1, n_steps=200)
+def test_a_reset_row_follows_every_end_and_nothing_else(rollout):
     assert not rollout.is_reset[0].any()
     assert np.array_equal(rollout.is_reset[1:], rollout.done[:-1])
     assert (rollout.reward[rollout.is_reset] == 0).all()
@@ -69,21 +75,27 @@ def test_a_reset_row_follows_every_end_and_nothing_else(env, record):
     assert (rollout.returns[rollout.is_reset] == 0).all()
 
 
-def test_the_action_of_a_reset_row_is_ignored(env, record):
-    first = record(env, seed=1, n_steps=120)
-    assert first.is_reset.any()
-    changed = [
-        np.where(r, 1 - a % 2, a) for a, r in zip(first.actions, first.is_reset, strict=True)
-    ]
-    assert first.same_as(record(env, seed=1, n_steps=120, actions=changed))
+def test_the_action_of_a_reset_row_is_ignored(env, rollout, record):
+    assert rollout.is_reset.any()
+    changed = list(np.where(rollout.is_reset, 1 - rollout.actions % 2, rollout.actions))
+    assert rollout.same_as(record(env, seed=1, n_steps=200, actions=changed))
 
 
-def test_same_seed_same_trajectory_and_reset_works_mid_episode(env, record):
-    first = record(env, seed=5, n_steps=100)
-    env.step(first.actions[0])
-    assert first.same_as(record(env, seed=5, n_steps=100))
+def test_same_seed_same_trajectory_and_reset_works_mid_episode(env, rollout, record):
+    env.reset(5)
+    env.step(rollout.actions[0])
+    assert rollout.same_as(record(env, seed=1, n_steps=200))
+
+
+def test_another_env_takes_the_same_trajectory_and_none_after_its_end(env, rollout, record):
     other = make_vector_env(env.spec.env_id, 4, vectorization_mode=_mode(env))
-    assert first.same_as(record(other, seed=5, n_steps=100))
+    assert rollout.same_as(record(other, seed=1, n_steps=200))
+    other.close()
+    other.close()
+    with pytest.raises(EnvError, match="after close"):
+        other.step(np.zeros(4, np.int64))
+    with pytest.raises(EnvError, match="after close"):
+        other.reset(0)
 
 
 def _mode(env: VectorEnv) -> str:
@@ -295,18 +307,6 @@ def test_bad_seeds_are_refused(seed):
 
 def test_large_seeds_work(env):
     assert np.isfinite(env.reset(2**63)).all()
-
-
-def test_step_before_reset_and_after_close(env):
-    with pytest.raises(EnvError, match="before reset"):
-        env.step(np.zeros(4, np.int64))
-    env.reset(0)
-    env.close()
-    env.close()
-    with pytest.raises(EnvError, match="after close"):
-        env.step(np.zeros(4, np.int64))
-    with pytest.raises(EnvError, match="after close"):
-        env.reset(0)
 
 
 @pytest.mark.parametrize("name", ["SameStep", "Undeclared"])
