@@ -7,10 +7,15 @@ import torch
 from gymnasium import spaces
 
 from gymnasium_solver.algos import algo_class
+from gymnasium_solver.algos.on_policy import outputs_by_torch
 from gymnasium_solver.data.rollout import Rollout
+from gymnasium_solver.envs.journal import JournaledEnv
+from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.policies.policy import Mask, Policy
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.observations import obs_len, part_spaces, take_rows
+from gymnasium_solver.training.agents import build_agent
+from gymnasium_solver.training.collect import Collector
 
 OBS, BOX = spaces.Box(-10, 10, (3,), np.float32), spaces.Box(-2, 2, (2,), np.float32)
 N_ENVS = 2
@@ -32,6 +37,13 @@ def small_agent(
     return algo(config, obs, actions, seed=seed)
 
 
+def collecting(config: Any, n_rows: int | None = None) -> tuple[Any, Collector]:
+    """The agent of a config, and what plays its environments with it, that many rows at a time."""
+    env = training_env(config)
+    agent = build_agent(config, env.observation_space, env.action_space)
+    return agent, Collector(JournaledEnv(env), agent.policy, n_rows or config.n_steps, 1, 10**6)
+
+
 def small_rollout(actions: Any = BOX, n_rows: int = 6, seed: int = 0) -> Rollout:
     """Random numbers, of which every row counts."""
     rng = np.random.default_rng(seed)
@@ -45,6 +57,13 @@ def small_rollout(actions: Any = BOX, n_rows: int = 6, seed: int = 0) -> Rollout
         rollout.actions[:] = rng.uniform(-1, 1, rollout.actions.shape)
     rollout.valid[:] = True
     return rollout
+
+
+def values_by_torch(agent: Any, rollout: Rollout) -> np.ndarray:
+    """Values of all observations of a rollout, as no compiled form computes them."""
+    net = agent.net
+    function = net.value if net.core is None else net.step_value
+    return outputs_by_torch(agent, rollout, function, net.core is not None)
 
 
 def drawn(policy: Policy, obs: Any, mask: Mask = None) -> np.ndarray:

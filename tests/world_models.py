@@ -7,12 +7,9 @@ import numpy as np
 import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.prepare import build_config
+from tests.acting import collecting
 
 GAMMA = 0.8  # of the probes
 BAD_SETTINGS: list[tuple[dict[str, Any], str]] = [
@@ -53,12 +50,10 @@ class NoHostReads(TorchDispatchMode):
 
 def probed(probe: str, settings: Mapping[str, Any]) -> tuple[Any, Any]:
     """An agent, and `n_steps` random steps of a probe."""
-    config = build_config({"env_id": f"Probe/{probe}-v0", **settings})
-    env, n = training_env(config), settings["n_steps"]
-    agent: Any = build_agent(config, env.observation_space, env.action_space)
+    agent, collector = collecting(build_config({"env_id": f"Probe/{probe}-v0", **settings}))
     agent.policy.is_random = True
-    rollout = Collector(JournaledEnv(env), agent.policy, n, 1, 10**6).collect(0, None, n)
-    env.close()
+    rollout = collector.collect(0, None, settings["n_steps"])
+    collector.close()
     agent.policy.is_random = False
     return agent, rollout
 

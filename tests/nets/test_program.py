@@ -10,13 +10,12 @@ import torch
 
 from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.fast.cuda_graph import N_BUFFERS, N_PLAIN_CALLS, Staging, capturing
 from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.epoch_metrics import Means
 from gymnasium_solver.training.prepare import load_config
+from tests.acting import collecting
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -93,12 +92,10 @@ def learner_of(config: Config) -> Any:
 
 
 def rollouts_of(config: Config, n: int = 24) -> list:
-    env = training_env(config)
-    policy = build_agent(config, env.observation_space, env.action_space).policy
-    policy.is_random = True
-    collector = Collector(JournaledEnv(env), policy, 10, 1, 10**6)
+    agent, collector = collecting(config, 10)
+    agent.policy.is_random = True
     rollouts = [collector.collect(0, None, 10 if i == 0 else 1) for i in range(n)]
-    env.close()
+    collector.close()
     return rollouts
 
 

@@ -1,24 +1,19 @@
-"""Probe environments for SAC, TD3, DDPG and CrossQ: each has one right answer.
+"""Values and actions of SAC, TD3, DDPG and CrossQ on the probes.
 
 The entropy's weight is small and fixed, so that values are those of the rewards.
 """
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.training.agents import load_agent
-from gymnasium_solver.training.loop import train
-from gymnasium_solver.training.prepare import build_config
 from tests.acting import best
+from tests.probe.conftest import Learn, assert_forbidden_actions_do_not_count
+from tests.world_models import GAMMA, column
 
-GAMMA = 0.8
 COMMON: dict[str, Any] = {
-    "seed": 1,
     "n_envs": 4,
     "n_steps": 100,
     "max_env_steps": 700,
@@ -27,9 +22,7 @@ COMMON: dict[str, Any] = {
     "buffer_size": 700,
     "learning_starts": 60,
     "train_freq": 8,
-    "gamma": GAMMA,
     "policy_lr": "lin_0.01",
-    "eval_freq_epochs": None,
 }
 SAC: dict[str, Any] = {"ent_coef": {"start": 0.05, "end": 0.001}, "tau": 0.05}
 NOISE: dict[str, Any] = {"tau": 0.05, "exploration_noise": 0.3, "critic_lr": "lin_0.01"}
@@ -57,27 +50,8 @@ DISCRETE: dict[str, dict[str, Any]] = {
     },
     "crossq": BOX["crossq"],
 }
-
+ALGOS = BOX | DISCRETE
 VALUED = [name for name in BOX if name != "sac_auto"]  # its values hold some entropy
-
-Learn = Callable[..., Any]
-
-
-@pytest.fixture
-def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learn:
-    """learn(name, settings, probe): the trained agent."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(name: str, settings: dict[str, Any], probe: str, **fields: Any) -> Any:
-        identity = {"env_id": f"Probe/{probe}-v0", "algo_id": name.split("_")[0]}
-        config = build_config({**identity, **COMMON, **settings, **fields})
-        return load_agent(train(config, runs_root=Path("runs")).id, "runs")
-
-    return run
-
-
-def column(*values: float) -> np.ndarray:
-    return np.array(values, np.float32)[:, None]
 
 
 def q(agent: Any, obs: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -99,7 +73,7 @@ def q_all(agent: Any, *obs: float) -> np.ndarray:
 
 @pytest.mark.parametrize("name", VALUED)
 def test_a_later_reward_is_discounted_once(name: str, learn: Learn) -> None:
-    agent = learn(name, BOX[name], "TwoStepDiscountContinuous")
+    agent = learn(name, "TwoStepDiscountContinuous")
     obs = column(0, 1)
     np.testing.assert_allclose(q(agent, obs, best(agent.policy, obs)), [GAMMA, 1], atol=0.15)
 
@@ -107,14 +81,14 @@ def test_a_later_reward_is_discounted_once(name: str, learn: Learn) -> None:
 @pytest.mark.parametrize("name", VALUED)
 def test_a_truncation_is_bootstrapped(name: str, learn: Learn) -> None:
     """Taken for a termination the value would be near 2."""
-    agent = learn(name, BOX[name], "TruncatedRewardContinuous")
+    agent = learn(name, "TruncatedRewardContinuous")
     value = q(agent, column(0), best(agent.policy, column(0)))
     assert value[0] == pytest.approx(1 / (1 - GAMMA), abs=0.5)
 
 
 @pytest.mark.parametrize("name", BOX)
 def test_the_best_continuous_action_is_found(name: str, learn: Learn) -> None:
-    agent = learn(name, BOX[name], "ActionRewardContinuous", max_env_steps=1_000)
+    agent = learn(name, "ActionRewardContinuous", max_env_steps=1_000)
     assert agent.act(column(0))[0, 0] == pytest.approx(0.5, abs=0.15)
     actions = column(-0.5, 0, 0.5)
     values = q(agent, column(0, 0, 0), actions)
@@ -123,7 +97,7 @@ def test_the_best_continuous_action_is_found(name: str, learn: Learn) -> None:
 
 @pytest.mark.parametrize("name", BOX)
 def test_the_continuous_policy_sees_the_observation(name: str, learn: Learn) -> None:
-    agent = learn(name, BOX[name], "ObsActionRewardContinuous", max_env_steps=1_000)
+    agent = learn(name, "ObsActionRewardContinuous", max_env_steps=1_000)
     assert agent.act(column(-1, 1))[:, 0] == pytest.approx([-0.5, 0.5], abs=0.2)
 
 
@@ -132,26 +106,20 @@ def test_the_continuous_policy_sees_the_observation(name: str, learn: Learn) -> 
 
 @pytest.mark.parametrize("name", DISCRETE)
 def test_discrete_values(name: str, learn: Learn) -> None:
-    agent = learn(name, DISCRETE[name], "TwoStepDiscount")
+    agent = learn(name, "TwoStepDiscount")
     np.testing.assert_allclose(q_all(agent, 0, 1), [[GAMMA, GAMMA], [1.0, 1.0]], atol=0.15)
-    agent = learn(name, DISCRETE[name], "TruncatedReward")
+    agent = learn(name, "TruncatedReward")
     assert q_all(agent, 0).max() == pytest.approx(1 / (1 - GAMMA), abs=0.5)
 
 
 @pytest.mark.parametrize("name", DISCRETE)
 def test_the_discrete_policy_sees_the_observation(name: str, learn: Learn) -> None:
-    agent = learn(name, DISCRETE[name], "ObsActionReward")
+    agent = learn(name, "ObsActionReward")
     np.testing.assert_allclose(q_all(agent, -1, 1), [[1, -1], [-1, 1]], atol=0.3)
     assert agent.act(column(-1, 1)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("name", DISCRETE)
 def test_forbidden_actions_are_neither_taken_nor_bootstrapped_from(name: str, learn: Learn) -> None:
-    """The probe refuses a forbidden action; bootstrapped from one, obs 0 would be worth 2."""
-    agent = learn(name, DISCRETE[name], "Masked", max_env_steps=1_500)
-    got = q_all(agent, -1, 0, 1)
-    on = [got[0, 1], got[0, 2], got[2, 0], got[2, 2]]  # 3.6 if bootstrapped from action 3
-    np.testing.assert_allclose(on, 2 - GAMMA, atol=0.8)
-    assert got[[0, 2], 3] == pytest.approx([2, 2], abs=0.4)
-    mask = np.array([[False, True, True, True], [True, False, True, True]])
-    assert agent.act(column(-1, 1), mask=mask).tolist() == [3, 3]
+    agent = learn(name, "Masked", max_env_steps=1_500)
+    assert_forbidden_actions_do_not_count(agent, q_all(agent, -1, 0, 1), atol=0.8)

@@ -1,22 +1,15 @@
-"""Probe environments: each has one right answer, and the trained network must give it.
+"""Values and policies of PPO, A2C and REINFORCE on the probes."""
 
-A probe that fails tells which part is wrong: the value loss, the observation's way into the
-network, discounting, bootstrapping, the policy gradient, or the action map.
-"""
-
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.training.agents import load_agent
-from gymnasium_solver.training.loop import train
-from gymnasium_solver.training.prepare import build_config
+from tests.probe.conftest import Learn
+from tests.world_models import GAMMA, column
 
-GAMMA = 0.8
+COMMON: dict[str, Any] = {"n_steps": 16, "max_env_steps": 3_000}
 PPO: dict[str, Any] = {"gae_lambda": 0.9, "batch_size": 64, "n_epochs": 6, "policy_lr": 0.01}
 REINFORCE: dict[str, Any] = {"batch_size": 32, "policy_lr": 0.02}
 A2C: dict[str, Any] = {"rollout_steps": 4, "policy_lr": 0.02, "max_env_steps": 5_000}
@@ -42,42 +35,16 @@ ALGOS: dict[str, dict[str, Any]] = {
 WITH_CRITIC = [name for name in ALGOS if name != "reinforce_plain"]
 BOOTSTRAPS = [name for name in ALGOS if name.startswith(("ppo", "a2c"))]
 
-Learn = Callable[..., Any]
-
-
-@pytest.fixture
-def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learn:
-    """learn(algo, probe): the trained agent."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(algo: str, probe: str, **fields: Any) -> Any:
-        common = {
-            "env_id": f"Probe/{probe}-v0",
-            "algo_id": algo.split("_")[0],
-            "seed": 1,
-            "n_envs": 8,
-            "n_steps": 16,
-            "hidden_dims": [16],
-            "gamma": GAMMA,
-            "eval_freq_epochs": None,
-            "max_env_steps": 3_000,
-        }
-        config = build_config({**common, **ALGOS[algo], **fields})
-        return load_agent(train(config, runs_root=Path("runs")).id, "runs")
-
-    return run
-
 
 def value(agent: Any, *obs: float) -> list[float]:
     """What the critic makes of these observations."""
-    x = torch.tensor(obs, dtype=torch.float32)[:, None]
     with torch.no_grad():
-        values: list[float] = agent.net(x)[1].tolist()
+        values: list[float] = agent.net(torch.from_numpy(column(*obs)))[1].tolist()
     return values
 
 
 def greedy(agent: Any, *obs: float) -> np.ndarray:
-    actions: np.ndarray = agent.act(np.array(obs, np.float32)[:, None])
+    actions: np.ndarray = agent.act(column(*obs))
     return actions
 
 

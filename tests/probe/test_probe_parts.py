@@ -1,6 +1,5 @@
 """Probes of memory, of observations in parts and of actions in parts, solved by PPO in seconds."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,54 +8,34 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.evaluate import evaluate
-from gymnasium_solver.training.loop import train
-from gymnasium_solver.training.prepare import build_config
+from tests.probe.conftest import Learn, assert_remembers, trained
 
-Learn = Callable[..., Any]
 # A GRU solves Probe/Memory with these on 30 of 30 seeds, so that rounding does not decide. With six
 # passes over a rollout two seeds of ten end in a local optimum, also with torch's own gradients.
-MEMORY: dict[str, Any] = {
-    "recurrent_dim": 16,
-    "ent_coef": 0.02,
-    "policy_lr": 0.005,
-    "n_epochs": 4,
-}
+MEMORY: dict[str, Any] = {"recurrent_dim": 16, "ent_coef": 0.02, "policy_lr": 0.005, "n_epochs": 4}
+PPO: dict[str, Any] = {
+    "n_steps": 16, "batch_size": 64, "n_epochs": 6, "policy_lr": 0.01, "gamma": 0.9,
+    "max_env_steps": 4_000,
+}  # fmt: skip
 
 
-def learnt(probe: str, max_env_steps: int = 4_000, *, root: Path, **fields: Any) -> Any:
+def learnt(root: Path, probe: str, **fields: Any) -> Any:
     """An agent trained by PPO."""
-    config = build_config(
-        {
-            "env_id": f"Probe/{probe}-v0",
-            "algo_id": "ppo",
-            "seed": 1,
-            "n_envs": 8,
-            "n_steps": 16,
-            "batch_size": 64,
-            "n_epochs": 6,
-            "policy_lr": 0.01,
-            "hidden_dims": [16],
-            "gamma": 0.9,
-            "eval_freq_epochs": None,
-            "max_env_steps": max_env_steps,
-            **fields,
-        }
-    )
-    return load_agent(train(config, runs_root=root).id, root)
+    return trained("ppo", probe, root, **{**PPO, **fields})
 
 
 @pytest.fixture
 def learn(tmp_path: Path) -> Learn:
     """learn(probe, **fields): an agent trained by PPO."""
-    return partial(learnt, root=tmp_path)
+    return partial(learnt, tmp_path)
 
 
 @pytest.fixture(scope="module")
 def gru(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """An agent that solves Probe/Memory."""
-    return learnt("Memory", 8_000, root=tmp_path_factory.mktemp("gru"), recurrent="gru", **MEMORY)
+    root = tmp_path_factory.mktemp("gru")
+    return learnt(root, "Memory", max_env_steps=8_000, recurrent="gru", **MEMORY)
 
 
 def score(agent: Any, probe: str, episodes: int = 40) -> float:
@@ -71,12 +50,12 @@ def test_a_gru_remembers_the_first_observation(gru: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recurrent", ["lstm", "rnn"])
 def test_so_do_other_cores(learn: Learn, recurrent: str) -> None:
-    agent = learn("Memory", 8_000, recurrent=recurrent, **MEMORY)
+    agent = learn("Memory", max_env_steps=8_000, recurrent=recurrent, **MEMORY)
     assert score(agent, "Memory") == 1.0
 
 
 def test_memory_with_a_dict_observation_and_masks(learn: Learn) -> None:
-    agent = learn("MemoryParts", 10_000, recurrent="gru", sequence_length=8, **MEMORY)
+    agent = learn("MemoryParts", max_env_steps=10_000, recurrent="gru", sequence_length=8, **MEMORY)
     assert score(agent, "MemoryParts") == 1.0
 
 
@@ -87,19 +66,8 @@ def test_without_memory_the_cue_is_lost(learn: Learn) -> None:
 
 
 def test_acting_in_a_plain_loop_keeps_the_memory_until_reset(gru: Any) -> None:
-    agent = gru
-    for cue in (-1.0, 1.0, 1.0, -1.0):
-        agent.reset()
-        action = agent.act(np.array([cue], np.float32))
-        for _ in range(3):
-            action = agent.act(np.array([0.0], np.float32))
-        assert action == (cue > 0)
-    # The other way to begin an episode.
-    for cue in (1.0, -1.0):
-        action = agent.act(np.array([cue], np.float32), is_first=True)
-        for _ in range(3):
-            action = agent.act(np.array([0.0], np.float32))
-        assert action == (cue > 0)
+    assert_remembers(gru, -1.0, 1.0, 1.0, -1.0)
+    assert_remembers(gru, 1.0, -1.0, is_first=True)  # the other way to begin an episode
 
 
 def test_a_forgotten_reset_is_noticed(learn: Learn) -> None:

@@ -1,18 +1,15 @@
-"""Probe environments for action values: each has one right answer, and Q must give it."""
+"""Action values of PQN and SARSA on the probes."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.training.agents import load_agent
-from gymnasium_solver.training.loop import train
-from gymnasium_solver.training.prepare import build_config
+from tests.probe.conftest import Learn, assert_forbidden_actions_do_not_count, assert_remembers
+from tests.world_models import GAMMA, column
 
-GAMMA = 0.8
+COMMON: dict[str, Any] = {"n_steps": 8, "epsilon": {"start": 1.0, "end": 0.0, "to": 0.8}}
 PQN: dict[str, Any] = {"batch_size": 32, "policy_lr": "lin_0.01", "max_env_steps": 2_000}
 SARSA: dict[str, Any] = {"batch_size": 16, "policy_lr": "lin_0.01", "max_env_steps": 5_000}
 # Epsilon ends at 0, so that what SARSA's own policy is worth becomes what the best one is.
@@ -28,31 +25,6 @@ ALGOS: dict[str, dict[str, Any]] = {
     },
 }
 
-Learn = Callable[..., Any]
-
-
-@pytest.fixture
-def learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Learn:
-    """learn(algo, probe): the trained agent."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(algo: str, probe: str, **fields: Any) -> Any:
-        common = {
-            "env_id": f"Probe/{probe}-v0",
-            "algo_id": algo.split("_")[0],
-            "seed": 1,
-            "n_envs": 8,
-            "n_steps": 8,
-            "hidden_dims": [16],
-            "gamma": GAMMA,
-            "epsilon": {"start": 1.0, "end": 0.0, "to": 0.8},
-            "eval_freq_epochs": None,
-        }
-        config = build_config({**common, **ALGOS[algo], **fields})
-        return load_agent(train(config, runs_root=Path("runs")).id, "runs")
-
-    return run
-
 
 @pytest.mark.parametrize("recurrent", ["gru", "lstm"])
 def test_a_recurrent_pqn_remembers(recurrent: str, learn: Learn) -> None:
@@ -61,18 +33,13 @@ def test_a_recurrent_pqn_remembers(recurrent: str, learn: Learn) -> None:
         batch_size=64, n_epochs=6, policy_lr=0.005, max_env_steps=12_000,
         epsilon={"start": 1.0, "end": 0.05, "to": 0.8},
     )  # fmt: skip
-    for cue in (-1.0, 1.0, 1.0, -1.0):
-        agent.reset()
-        action = agent.act(np.array([cue], np.float32))
-        for _ in range(3):
-            action = agent.act(np.array([0.0], np.float32))
-        assert action == (cue > 0)
+    assert_remembers(agent, -1.0, 1.0, 1.0, -1.0)
 
 
 def q(agent: Any, *obs: float) -> np.ndarray:
     """Q of these observations (rows) and each action (columns)."""
     with torch.no_grad():
-        values: np.ndarray = agent.net(torch.tensor(obs)[:, None]).numpy()
+        values: np.ndarray = agent.net(torch.from_numpy(column(*obs))).numpy()
     return values
 
 
@@ -104,28 +71,22 @@ def test_a_truncation_is_bootstrapped(algo: str, learn: Learn) -> None:
 def test_both_actions_are_valued(algo: str, learn: Learn) -> None:
     agent = learn(algo, "ActionReward")
     np.testing.assert_allclose(q(agent, 0), [[-1, 1]], atol=0.15)
-    assert agent.act(np.zeros(1, np.float32)) == 1
+    assert agent.act(column(0)) == 1
 
 
 @pytest.mark.parametrize("algo", ALGOS)
 def test_the_action_depends_on_the_observation(algo: str, learn: Learn) -> None:
     agent = learn(algo, "ObsActionReward")
     np.testing.assert_allclose(q(agent, -1, 1), [[1, -1], [-1, 1]], atol=0.15)
-    assert agent.act(np.array([[-1], [1]], np.float32)).tolist() == [0, 1]
+    assert agent.act(column(-1, 1)).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("algo", ALGOS)
 def test_forbidden_actions_are_neither_taken_nor_bootstrapped_from(algo: str, learn: Learn) -> None:
-    """The probe refuses a forbidden action; bootstrapped from one, obs 0 would be worth 2."""
     agent = learn(algo, "Masked", max_env_steps=5_000)
     got = q(agent, -1, 0, 1)
-    on = [got[0, 1], got[0, 2], got[2, 0], got[2, 2]]  # 3.6 if bootstrapped from action 3
-    np.testing.assert_allclose(on, 2 - GAMMA, atol=0.6)
-    assert got[[0, 2], 3] == pytest.approx([2, 2], abs=0.4)
+    assert_forbidden_actions_do_not_count(agent, got, atol=0.6)
     assert got[1, 2] == pytest.approx(-1, abs=0.4)
-    mask = np.array([[False, True, True, True], [True, False, True, True]])
-    actions = agent.act(np.array([[-1], [1]], np.float32), mask=mask)
-    assert actions.tolist() == [3, 3]
 
 
 def test_sarsa_values_its_own_exploration_and_pqn_does_not(learn: Learn) -> None:

@@ -12,6 +12,7 @@ from gymnasium import spaces
 from gymnasium_solver.errors import Unsupported
 from gymnasium_solver.fast import execution, forward, recorded
 from gymnasium_solver.fast.native import build
+from tests.acting import values_by_torch
 from tests.unit.test_learner_state import (
     BOX,
     DISCRETE,
@@ -71,7 +72,7 @@ def test_values_are_torchs(algo_id: str, space: Any) -> None:
     rollout = acted(agent, random_rollout(space, 9))
     wanted: Any
     if agent.net.critic_head is not None:
-        wanted = agent.values._by_torch(rollout)
+        wanted = values_by_torch(agent, rollout)
         np.testing.assert_allclose(agent.values(rollout), wanted, rtol=1e-4, atol=1e-5)
         assert agent.forwards["value"].mode == "compiled"
 
@@ -228,7 +229,7 @@ def test_what_cannot_be_compiled_is_computed_in_torch(monkeypatch: pytest.Monkey
         np.testing.assert_array_equal(mine.actions, other.actions)
     assert ours.policy.state() == {"sampler": "torch"}
     rollout = acted(ours, random_rollout(DISCRETE, 1))
-    wanted = ours.values._by_torch(rollout)
+    wanted = values_by_torch(ours, rollout)
     np.testing.assert_array_equal(ours.values(rollout), wanted)
 
 

@@ -13,6 +13,7 @@ from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.fast.native import build
 from gymnasium_solver.training.collect import Collector
+from tests.acting import values_by_torch
 from tests.unit.test_learner_state import (
     BOX,
     DISCRETE,
@@ -128,7 +129,7 @@ def test_values_have_the_carry_of_acting_also_at_a_truncation(algo_id: str, kind
     agent = made(algo_id, DISCRETE, kind, **fields)
     move(agent)
     rollout = remembered(agent, DISCRETE, 1)
-    wanted = agent.values._by_torch(rollout)
+    wanted = values_by_torch(agent, rollout)
     found = agent.values(rollout)
     assert agent.forwards["value"].mode == "compiled"
     close(found, wanted)
@@ -200,14 +201,14 @@ def test_values_come_from_acting_while_the_network_is_the_one_that_acted() -> No
         for _ in range(3):
             rollout = collector.collect(0, None, version=agent.n_updates)
             assert rollout.value is not None
-            wanted = agent.values._by_torch(rollout)
+            wanted = values_by_torch(agent, rollout)
             close(agent.values(rollout), wanted)
             rollout.value[0] += 1.0  # taken from there, but not for a network that has changed
             assert abs(agent.values(rollout) - wanted).max() > 0.9
             close(agent.values(rollout, is_new=False), wanted)
             rollout.value[0] -= 1.0
             agent.update(rollout, 0, 1000)
-            moved = agent.values._by_torch(rollout)
+            moved = values_by_torch(agent, rollout)
             assert not np.allclose(moved, wanted, rtol=1e-4, atol=1e-5)
             close(agent.values(rollout), moved)
     finally:

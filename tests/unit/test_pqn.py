@@ -1,8 +1,5 @@
-"""PQN: Q(lambda) returns and targets against numbers worked by hand; masks; exploration.
-
-gamma .9 and lambda .5 unless said. Without hidden layers and on discrete observations the net is a
-table, Q(s, a) = weight[a, s] + bias[a], which the tests fill in.
-"""
+"""PQN: Q(lambda) returns and targets against numbers worked by hand, with gamma .9 and lambda .5
+unless said; masks; exploration."""
 
 from typing import Any
 
@@ -12,21 +9,12 @@ import torch
 from gymnasium import spaces
 
 from gymnasium_solver.algos import ops
-from gymnasium_solver.algos.pqn import PQN, PQNConfig
-from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.spaces.actions import DiscreteActions
 from tests.acting import best, drawn
+from tests.unit.q_table import STATES, TABLE, batch_of, crafted_rollout, table_agent
 
 GAMMA, LAMBDA = 0.9, 0.5
-STATES, ACTIONS = spaces.Discrete(5), spaces.Discrete(3)
 BOX = spaces.Box(-10, 10, (3,), np.float32)
-# Q of state s (row) and action a (column).
-TABLE = np.array([[1, 2, 3], [4, 0, 0], [0, 8, 5], [6, 7, 0], [10, 0, 20]], np.float32)
-
-
-def batch_of(agent: Any, rollout: Any) -> Any:
-    return agent.fit.batch(rollout, agent._targets(rollout))
 
 
 def grid(*rows: Any) -> np.ndarray:
@@ -155,29 +143,8 @@ def test_with_state_values_it_is_gae_plus_the_value() -> None:
 # -- targets --------------------------------------------------------------------------------
 
 
-def agent_for(
-    observation_space: Any = STATES, action_space: Any = ACTIONS, seed: int = 0, **fields: Any
-) -> PQN:
-    small = {"n_envs": 1, "n_steps": 4, "hidden_dims": [], "gamma": GAMMA, "td_lambda": LAMBDA}
-    config = PQNConfig(env_id="x", algo_id="pqn", **{**small, **fields})
-    agent = PQN(config, observation_space, action_space, seed=seed)
-    if observation_space is STATES and not config.hidden_dims:
-        layer: Any = agent.net.q.advantage[0]
-        layer.weight.data.copy_(torch.from_numpy(TABLE.T))
-        layer.bias.data.zero_()
-    return agent
-
-
-def crafted_rollout() -> Rollout:
-    """s1 -a0-> s2 -a2-> cut at s3; reset; s0 -a1-> s4, where the rollout ends."""
-    rollout = Rollout.allocate(4, 1, STATES, DiscreteActions(ACTIONS))
-    assert isinstance(rollout.obs, np.ndarray)
-    rollout.obs[:, 0] = [1, 2, 3, 0, 4]
-    rollout.actions[:, 0] = [0, 2, 1, 1]
-    rollout.reward[:, 0] = [1, 2, 0, 3]
-    rollout.valid[:, 0] = [True, True, False, True]
-    rollout.truncated[1, 0] = True
-    return rollout
+def agent_for(obs: Any = STATES, **fields: Any) -> Any:
+    return table_agent("pqn", obs, **{"td_lambda": LAMBDA, **fields})
 
 
 def test_targets_are_those_of_the_best_next_action() -> None:
@@ -192,7 +159,7 @@ def test_targets_are_those_of_the_best_next_action() -> None:
 
 def test_a_terminated_episode_has_no_next_value() -> None:
     rollout = crafted_rollout()
-    rollout.terminated[1, 0], rollout.truncated[1, 0] = True, False
+    rollout.terminated[1], rollout.truncated[1] = True, False
     target = batch_of(agent_for(), rollout).target.tolist()
     assert target == pytest.approx([1 + 0.9 * (0.5 * 8 + 0.5 * 2), 2, 21])
 
@@ -253,7 +220,7 @@ def test_epsilon_follows_its_schedule() -> None:
 
 def test_each_env_draws_for_itself_whether_it_explores() -> None:
     """One draw for all envs would make a step's share of random actions either 0 or 1."""
-    agent = agent_for(BOX, spaces.Discrete(1000))
+    agent = agent_for(BOX, actions=spaces.Discrete(1000))
     agent.policy.epsilon = 0.5
     obs = np.ones((4000, 3), np.float32)
     greedy = best(agent.policy, obs)
@@ -282,7 +249,7 @@ def test_forbidden_actions_are_never_taken(epsilon: float) -> None:
 
 def test_continuous_actions_are_refused_in_words() -> None:
     with pytest.raises(ConfigError, match=r"pqn needs Discrete actions.*Box.*use ppo, sac or td3"):
-        agent_for(action_space=spaces.Box(-1, 1, (2,), np.float32))
+        agent_for(actions=spaces.Box(-1, 1, (2,), np.float32))
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms", None])

@@ -9,14 +9,13 @@ import torch
 
 from gymnasium_solver.algos.r2d2 import rescaled, sequence_errors, sequence_loss, unscaled
 from gymnasium_solver.data.sequences import n_step_targets
-from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.make import env_from_config, make_vector_env
+from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.training.agents import build_agent, load_agent
-from gymnasium_solver.training.collect import Collector
+from gymnasium_solver.training.agents import load_agent
 from gymnasium_solver.training.evaluate import evaluate
 from gymnasium_solver.training.loop import train
 from gymnasium_solver.training.prepare import build_config
+from tests.acting import collecting
 
 BURN_IN, LENGTH = 3, 6
 
@@ -35,11 +34,8 @@ def config_of(env_id: str = "Probe/MemoryParts-v0", **fields: Any) -> Any:
 
 def filled(**fields: Any) -> Any:
     """An agent whose replay has some rollouts, acted with its own network."""
-    config = config_of(**fields)
-    env = JournaledEnv(env_from_config(config, 3))
-    agent: Any = build_agent(config, env.observation_space, env.action_space)
+    agent, collector = collecting(config_of(**fields))
     agent.policy.epsilon = 0.3
-    collector = Collector(env, agent.policy, 40, 1, 10**6)
     for _ in range(2):
         agent.remember(collector.collect(0, None))
     return agent
@@ -152,10 +148,7 @@ def test_sequences_never_pass_the_newest_row() -> None:
 
 def test_updates_wait_for_a_whole_sequence() -> None:
     """Many envs reach learning_starts with few rows."""
-    config = config_of(learning_starts=3, train_freq=3)
-    env = JournaledEnv(env_from_config(config, 3))
-    agent: Any = build_agent(config, env.observation_space, env.action_space)
-    collector = Collector(env, agent.policy, 1, 1, 10**6)
+    agent, collector = collecting(config_of(learning_starts=3, train_freq=3), 1)
     waited = updated = 0
     for _ in range(12):
         n_updates = agent.remember(collector.collect(0, None))

@@ -11,14 +11,13 @@ from torch import Tensor
 from gymnasium_solver.algos.batch_rows import rows_of
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.sequences import SequenceBatch
-from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.native.build import can_compile
 from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.tree import map_tree
+from tests.acting import collecting
 
 BURN_IN, LENGTH, DIM = 2, 5, 4
 PENDULUM = {"env_id": "Pendulum-v1", "max_episode_steps": 9}
@@ -39,10 +38,7 @@ def config_of(algo_id: str = "sac", **fields: Any) -> Any:
 
 def filled(algo_id: str = "sac", n_rollouts: int = 1, **fields: Any) -> Any:
     """An agent whose replay has rollouts that its own network acted."""
-    config = config_of(algo_id, **fields)
-    env = JournaledEnv(env_from_config(config, 3))
-    agent: Any = build_agent(config, env.observation_space, env.action_space)
-    collector = Collector(env, agent.policy, 40, 1, 10**6)
+    agent, collector = collecting(config_of(algo_id, **fields))
     for _ in range(n_rollouts):
         agent.last = collector.collect(0, None)
         agent.remember(agent.last)

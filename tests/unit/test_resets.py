@@ -6,12 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.prepare import build_config
+from tests.acting import collecting
 
 CASES: dict[str, dict[str, Any]] = {
     "sac": {"env_id": "Pendulum-v1", "unit_norm": True, "norm": "batch"},
@@ -31,10 +28,7 @@ def config_of(algo_id: str, **fields: Any) -> Any:
 
 def learnt(algo_id: str, n_rounds: int, **fields: Any) -> Any:
     """An agent after some rounds of 4 updates each."""
-    config = config_of(algo_id, **fields)
-    env = JournaledEnv(env_from_config(config, 2))
-    agent: Any = build_agent(config, env.observation_space, env.action_space)
-    collector = Collector(env, agent.policy, 20, 1, 10**6)
+    agent, collector = collecting(config_of(algo_id, **fields))
     for n in range(n_rounds):
         agent.metrics = agent.update(collector.collect(0, None), 40 * n, 10_000)
     return agent

@@ -1,8 +1,4 @@
-"""SARSA: the next action is the one taken, or one drawn where none was; targets by hand.
-
-gamma .9. Without hidden layers and on discrete observations the net is a table,
-Q(s, a) = weight[a, s] + bias[a], which the tests fill in.
-"""
+"""SARSA: the next action is the one taken, or one drawn where none was; targets by hand."""
 
 import copy
 from typing import Any
@@ -12,40 +8,14 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.algos.sarsa import Sarsa, SarsaConfig
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.actions import DiscreteActions
-
-STATES, ACTIONS = spaces.Discrete(5), spaces.Discrete(3)
-# Q of state s (row) and action a (column).
-TABLE = np.array([[1, 2, 3], [4, 0, 0], [0, 8, 5], [6, 7, 0], [10, 0, 20]], np.float32)
+from tests.unit.q_table import ACTIONS, STATES, TABLE, batch_of, crafted_rollout, table_agent
 
 
-def batch_of(agent: Any, rollout: Any) -> Any:
-    return agent.fit.batch(rollout, agent._targets(rollout))
-
-
-def agent_for(action_space: Any = ACTIONS, seed: int = 0, **fields: Any) -> Sarsa:
-    small = {"n_envs": 1, "n_steps": 4, "hidden_dims": [], "gamma": 0.9}
-    config = SarsaConfig(env_id="x", algo_id="sarsa", **{**small, **fields})
-    agent = Sarsa(config, STATES, action_space, seed=seed)
-    layer: Any = agent.net.q.advantage[0]
-    layer.weight.data.copy_(torch.from_numpy(TABLE.T))
-    layer.bias.data.zero_()
-    return agent
-
-
-def crafted_rollout(n_envs: int = 1) -> Rollout:
-    """s1 -a0-> s2 -a2-> cut at s3; reset; s0 -a1-> s4, where the rollout ends. The same in all."""
-    rollout = Rollout.allocate(4, n_envs, STATES, DiscreteActions(ACTIONS))
-    assert isinstance(rollout.obs, np.ndarray)
-    rollout.obs[:] = np.array([1, 2, 3, 0, 4])[:, None]
-    rollout.actions[:] = np.array([0, 2, 0, 1])[:, None]
-    rollout.reward[:] = np.array([1, 2, 0, 3])[:, None]
-    rollout.valid[:] = np.array([True, True, False, True])[:, None]
-    rollout.truncated[1] = True
-    return rollout
+def agent_for(**fields: Any) -> Any:
+    return table_agent("sarsa", **fields)
 
 
 def test_the_next_action_is_the_one_taken_or_a_draw_of_the_policy() -> None:
@@ -184,11 +154,10 @@ def test_exploration_follows_its_schedules() -> None:
 
 def test_continuous_actions_are_refused_in_words() -> None:
     with pytest.raises(ConfigError, match=r"sarsa needs Discrete .*Box.*use ppo, sac or td3"):
-        agent_for(action_space=spaces.Box(-1, 1, (2,), np.float32))
+        agent_for(actions=spaces.Box(-1, 1, (2,), np.float32))
 
 
 def test_the_recorded_gradient_is_used() -> None:
-    config = SarsaConfig(env_id="x", algo_id="sarsa", n_envs=1, n_steps=4, hidden_dims=(8,))
-    agent = Sarsa(config, STATES, ACTIONS, seed=0)
+    agent = agent_for(hidden_dims=[8])
     agent.update(crafted_rollout(), 3, 100)
     assert agent.fit.descent.gradient._recorded is not None

@@ -9,11 +9,8 @@ import torch
 from gymnasium_solver.algos.policy_loss import evaluate_actions
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import Cut
-from gymnasium_solver.envs.journal import JournaledEnv
-from gymnasium_solver.envs.make import env_from_config
-from gymnasium_solver.training.agents import build_agent
-from gymnasium_solver.training.collect import Collector
 from gymnasium_solver.training.prepare import build_config
+from tests.acting import collecting, values_by_torch
 from tests.unit.test_learner_state import prepared
 
 
@@ -39,9 +36,7 @@ def collected(env_id: str, **fields: Any) -> tuple[Any, Rollout]:
             "normalize_obs": False, "normalize_reward": False, **fields,
         },
     )  # fmt: skip
-    env = JournaledEnv(env_from_config(config, 3))
-    agent: Any = build_agent(config, env.observation_space, env.action_space)
-    collector = Collector(env, agent.policy, 22, 1, 10**6)
+    agent, collector = collecting(config)
     collector.collect(0, None)
     return agent, collector.collect(66, None)  # the second begins inside episodes
 
@@ -67,7 +62,7 @@ def test_before_an_update_the_ratio_is_one(env_id: str, kind: str, length: int |
 
 def test_a_truncated_episode_bootstraps_with_its_own_carry() -> None:
     agent, rollout = collected("CartPole-v1", max_episode_steps=5, vectorization_mode="vector")
-    values = agent.values._by_torch(rollout)
+    values = values_by_torch(agent, rollout)
     assert rollout.truncated.any()
     obs: Any = rollout.obs
     carry = rollout.carry["core"][0]
