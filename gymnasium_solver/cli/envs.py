@@ -299,7 +299,7 @@ def baselines(args: Args) -> int:
     code = 1 if failed or not records else 0
     if not records and not args.json:
         return code  # why was said
-    if out.told_json(args, [record.to_dict() for record in records]):
+    if out.told_json(args, records):
         return code
     heads = (">random", ">std", ">episodes", ">length", ">solved at", "=engine")
     table = out.table("~environment", *heads)

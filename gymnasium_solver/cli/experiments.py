@@ -103,17 +103,17 @@ def jobs(args: Args) -> int:
             started = job.at[:19].replace("T", " ")
             table.add_row(job.name, job.kind, job.backend, job.id, job.status, started)
         nothing = f"no jobs {'' if args.all else 'running '}in {root}"
-        out.tell(args, [job.to_dict() for job in found], table if found else nothing)
+        out.tell(args, found, table if found else nothing)
         return 0
     job = find_job(args.job, root)
     if args.action == "logs":
         lines = logs(job, args.lines)
-        if not out.told_json(args, {"job": job.to_dict(), "lines": lines}):
+        if not out.told_json(args, {"job": job, "lines": lines}):
             _show_log(job, lines, args.follow)
         return 0
     done = cancel(job)
     text = f"{job.name}: asked to save and end" if done else f"{job.name} is not running"
-    out.tell(args, {"job": job.to_dict(), "cancelled": done}, text)
+    out.tell(args, {"job": job, "cancelled": done}, text)
     return 0 if done else 1
 
 
@@ -215,7 +215,7 @@ def repro(args: Args) -> int:
         check_over([task])
         repeated = Run(task.folder)
     found = judge(run, repeated, notes)
-    if not out.told_json(args, found.to_dict()):
+    if not out.told_json(args, found):
         word, style = ("PASS", "green") if found.passed else ("FAIL", "red")
         out.show(f"{word}  {found.text}", style=style)
         if found.interval is not None:

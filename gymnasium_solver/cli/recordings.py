@@ -73,7 +73,7 @@ def video(args: Args) -> None:
         fps=args.fps,
         greedy=flags.greedy_of(args),
     )
-    if out.told_json(args, result.to_dict()):
+    if out.told_json(args, result):
         return
     size = Path(result.path).stat().st_size / 1e6
     out.show(
@@ -165,7 +165,7 @@ def explain(args: Args) -> None:
         most_steps=args.max_steps,
     )
     result = explain_run(found_agent(args), question, Path(args.out) if args.out else None)
-    if out.told_json(args, result.to_dict()):
+    if out.told_json(args, result):
         return
     out.show(f"{result.page}: {len(result.files)} pictures")
     for step in result.steps:

@@ -40,7 +40,7 @@ def export(args: Args) -> None:
 
     path = Path(args.out) if args.out else None
     made = export_run(args.checkpoint, root_of(args), args.format, path, trust=args.trust)
-    if out.told_json(args, made.to_dict):
+    if out.told_json(args, made):
         return
     out.show(f"{made.path}: {made.size_bytes / 1e3:,.0f} kB")
     for direction, values in (("in", made.inputs), ("out", made.outputs)):
@@ -107,7 +107,7 @@ def publish(args: Args) -> None:
         "files": sizes,
         "changed": plan.package.changed,
         "notes": plan.notes,
-        "results": plan.results.to_dict(),
+        "results": plan.results,
     }
     if out.told_json(args, data):
         return

@@ -9,7 +9,7 @@ measured by `gsolve baselines --measure` (experiments/measure_baselines.py). Lig
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,9 +60,6 @@ class Baseline:
         if goal - self.mean <= NEAR * max(self.std, abs(self.mean), 1e-6):
             return None
         return (score - self.mean) / (goal - self.mean)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def game_settings(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
@@ -97,9 +97,6 @@ class Probe:
     by_action: float | None = None
     """Share of the variance of the rewards that a real-valued action alone explains: near 1, no
     reward for a state was met, only costs of moving. None where it cannot be told."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def from_dict(found: Mapping[str, Any]) -> Probe:

@@ -23,7 +23,7 @@ left, and its table can be made anew at any time.
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from shlex import quote
 from statistics import fmean, median_high
@@ -294,7 +294,7 @@ def _row(entry: Entry, group: Group | None, experiment: Experiment, status: str)
         "wall_s": median_high(m.summary.wall_s for m in tested) if tested else None,
         "settings": ", ".join(f"{n} {value_text(content[n])}" for n in SETTINGS if content.get(n)),
         "command": f"gsolve train {entry.config}{flags} --seed <seed>",
-        "score": None if estimate is None else estimate.to_dict(),
+        "score": None if estimate is None else asdict(estimate),
         "scores": scores,
         "finals": [_final(m, score) for m, score in zip(tested, scores, strict=True)],
         "engines": [*dict.fromkeys(str(m.meta["engine"]) for m in tested if m.meta.get("engine"))],

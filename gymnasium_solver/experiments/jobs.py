@@ -5,9 +5,8 @@ agent, or an experiment that was handed to a cluster.
 """
 
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gymnasium_solver.backends import local, slurm
 from gymnasium_solver.errors import GsolveError, RunError
@@ -32,9 +31,6 @@ class JobInfo:
     @property
     def is_active(self) -> bool:
         return self.status in ("running", "queued")
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def list_jobs(root: Path) -> list[JobInfo]:

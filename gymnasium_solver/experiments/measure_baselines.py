@@ -7,6 +7,7 @@ The number of rounds follows from the requested episodes and the time limit (at 
 import json
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     threshold = next((value for value in thresholds if value is not None), None)
     target = next((value for value in (threshold, *references) if value is not None), None)
     kind = "threshold" if threshold is not None else "reference" if target is not None else None
-    return Baseline(
+    found = Baseline(
         env_id=config.env_id,
         mean=round(float(np.mean(returns)), 4),
         std=round(float(np.std(returns)), 4),
@@ -85,7 +86,8 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
         settings=game_settings(config_dict(config)),
         target=target,
         target_kind=kind,
-    ).to_dict()
+    )
+    return asdict(found)
 
 
 def write_records(path: Path, new: Iterable[Mapping[str, Any]]) -> int:

@@ -8,7 +8,7 @@ seeds or, with fewer than three of them, within the error of the two tests.
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +46,6 @@ class Verdict:
     differed: dict[str, list[str]]
     """Facts that are not the same: [recorded, repeated]."""
     notes: list[str]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def check_repeatable(run: Run) -> list[str]:

@@ -9,10 +9,9 @@ at the few seeds that people train: docs/statistics.md has their error rates by 
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -37,9 +36,6 @@ class Estimate:
     high: float
     n: int
     """Seeds, the fewest of any task."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def as_scores(scores: ArrayLike) -> Array:

@@ -9,7 +9,7 @@ one step without files, for other displays.
 
 import base64
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
 from pathlib import Path
@@ -82,9 +82,6 @@ class Explained:
     """Step, action, value, explained number and gradient x input of components."""
     n_steps: int = 0  # steps of the episode that were played
     notes: list[str] = field(default_factory=list)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def explain_run(found: Found, question: Question, out: Path | None = None) -> Explained:

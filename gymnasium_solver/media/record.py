@@ -8,9 +8,8 @@ In a grid, each tile is one episode; a finished tile is dimmed until all have fi
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -76,9 +75,6 @@ class Recorded:
     """Numbers of the episodes that had not ended, from 0."""
     engine: str = ""
     note: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def record(player: Player, path: Path, shots: Shots, fps: float | None = None) -> Recorded:

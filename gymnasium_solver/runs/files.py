@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -203,6 +204,9 @@ def jsonable(value: Any, *, exact: bool = False, where: str = "value") -> Any:
         return [jsonable(v, exact=exact, where=f"{where}[{i}]") for i, v in enumerate(value)]
     if isinstance(value, PurePath):
         return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: getattr(value, field.name) for field in fields(value)}
+        return jsonable(named, exact=exact, where=where)
     if hasattr(value, "tolist"):
         return jsonable(value.tolist(), exact=exact, where=where)
     raise TypeError(f"{where} is a {type(value).__name__}; expected a JSON type")

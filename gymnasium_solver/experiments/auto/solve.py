@@ -137,7 +137,7 @@ def create(
         "env_id": env_id,
         "budget": {"env_steps": budget.env_steps, "minutes": budget.minutes},
         "given": given,
-        "probe": measured.to_dict(),
+        "probe": asdict(measured),
         "affordable": affordable,
         "candidates": {c.name: c.fields for c in (choice.first, choice.contrast)},
         "lines": [list(line) for line in lines],

@@ -25,6 +25,7 @@ from gymnasium_solver.experiments.search.ranking import curve, watched_metric
 from gymnasium_solver.experiments.search.samplers import random_values
 from gymnasium_solver.experiments.search.search import Search
 from gymnasium_solver.experiments.search.space import Param, Values, overrides
+from gymnasium_solver.experiments.search.sweep_folder import result_of
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.run import JOB_FILES, Run
 from gymnasium_solver.training.prepare import load_config
@@ -136,21 +137,12 @@ class Population(Search):
         known = [i for i, value in enumerate(last["values"]) if value is not None]
         winner = max(known, key=lambda i: (self.plan.sign * last["values"][i], -i))
         folder = self._folder(len(self.ends) - 1, winner)
-        return {
-            "metric": self.plan.metric.name,
-            "goal": self.plan.metric.goal,
-            "trials": self.size,
-            "states": {"complete": len(known), "pruned": 0, "failed": self.size - len(known)},
-            "winner": winner,
+        return result_of(self.plan, self.trials, winner) | {
             "params": self.space.decode(last["latents"][winner]),
             "is_own": False,
-            "final": [],
-            "seeds": [],
-            "verdict": None,
             "run": str(folder),
             "fresh": _fresh_score(folder, derive(self.plan.seed, "final", 0)),
             "lineage": self._lineage(winner),
-            "env_steps": self.budget * self.size,
         }
 
     def _lineage(self, winner: int) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from gymnasium_solver.experiments.search.plan import Plan, budget_of, own_values
 from gymnasium_solver.experiments.search.ranking import Measured, measure
 from gymnasium_solver.experiments.search.samplers import first_pending, suggest
 from gymnasium_solver.experiments.search.space import Values, overrides
-from gymnasium_solver.experiments.search.sweep_folder import Sweep, View
+from gymnasium_solver.experiments.search.sweep_folder import Sweep, View, result_of
 from gymnasium_solver.experiments.search.sweep_report import sweep_page
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, LEVEL
 from gymnasium_solver.runs.files import locked, write_atomic
@@ -319,26 +319,14 @@ class Final:
 
     def result(self) -> dict[str, Any]:
         """What the sweep came to: the winner and, if there was a final, the scores to quote."""
-        plan, trials, choice = self.plan, self.trials, self._choice()
         rows = self._rows([*self.chosen(), *self.own], self.sweep.final_dir, len(self.seeds))
-        best = ranking.ranked(plan, trials)
-        winner = rows[0]["trial"] if rows else (best[0].number if best else None)
         names = ("trial", "value", "values", "failed")
-        states = ("complete", "pruned", "failed")
-        return {
-            "metric": plan.metric.name,
-            "goal": plan.metric.goal,
-            "trials": len(trials),
-            "states": {state: sum(t.state == state for t in trials) for state in states},
-            "winner": winner,
-            "params": {} if winner is None else plan.space().decode(trials[winner].latents),
-            "is_own": winner is not None and bool(trials[winner].attrs.get("own")),
+        return result_of(self.plan, self.trials, rows[0]["trial"] if rows else None) | {
             "final": rows,
             "seeds": self.seeds,
-            "choice": [{name: row[name] for name in names} for row in choice],
+            "choice": [{name: row[name] for name in names} for row in self._choice()],
             "choice_seeds": self.choice_seeds,
             "verdict": _verdict(rows, len(self.choice_seeds)),
-            "env_steps": sum(int(t.attrs.get("env_steps") or 0) for t in trials),
         }
 
     def _choice(self) -> list[Row]:

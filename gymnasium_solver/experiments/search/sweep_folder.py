@@ -10,6 +10,7 @@ result.json     the winner;  report.md and PNG pictures for people
 """
 
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +22,14 @@ from gymnasium_solver.config.code import code_named, untrusted
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments.experiment import named, newest_first, slug
-from gymnasium_solver.experiments.search.journal import Journal, Trial
+from gymnasium_solver.experiments.search.journal import (
+    COMPLETE,
+    FAILED,
+    PRUNED,
+    RUNNING,
+    Journal,
+    Trial,
+)
 from gymnasium_solver.experiments.search.plan import Plan, Prepared, read_plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
 from gymnasium_solver.experiments.statistics import Estimate
@@ -181,6 +189,26 @@ def trained_values(sweep: Sweep, plan: Plan, trial: Trial) -> dict[str, Any]:
     return values
 
 
+def result_of(plan: Plan, trials: Sequence[Trial], winner: int | None = None) -> dict[str, Any]:
+    """What the trials came to, without a final. `winner`: the best of them unless given."""
+    if winner is None and (best := ranked(plan, trials)):
+        winner = best[0].number
+    states = Counter(trial.state for trial in trials)
+    return {
+        "metric": plan.metric.name,
+        "goal": plan.metric.goal,
+        "trials": len(trials),
+        "states": {state: states[state] for state in (COMPLETE, PRUNED, FAILED, RUNNING)},
+        "winner": winner,
+        "params": {} if winner is None else plan.space().decode(trials[winner].latents),
+        "is_own": winner is not None and bool(trials[winner].attrs.get("own")),
+        "final": [],
+        "seeds": [],
+        "verdict": None,
+        "env_steps": sum(int(trial.attrs.get("env_steps") or 0) for trial in trials),
+    }
+
+
 @dataclass(frozen=True)
 class View:
     """A sweep as it is now."""
@@ -207,19 +235,6 @@ class View:
         if not best:
             raise RunError(f"{self.sweep.id} has no trial with a value yet")
         return best[0].number
-
-    def so_far(self) -> dict[str, Any]:
-        """The result of a sweep that is not over: no final, and the best trial for a winner."""
-        best = ranked(self.plan, self.trials)
-        states = ("complete", "pruned", "failed", "running")
-        return {
-            "trials": len(self.trials),
-            "states": {state: sum(t.state == state for t in self.trials) for state in states},
-            "winner": best[0].number if best else None,
-            "is_own": bool(best and best[0].attrs.get("own")),
-            "final": [],
-            "verdict": f"not over: {self.status}",
-        }
 
     def rows(self) -> list[dict[str, Any]]:
         """The trials, best first, then those without a value."""

@@ -20,7 +20,7 @@ from gymnasium_solver.experiments.search.journal import COMPLETE, FAILED, PRUNED
 from gymnasium_solver.experiments.search.ranges import Options
 from gymnasium_solver.experiments.search.ranking import front, valued
 from gymnasium_solver.experiments.search.space import Param, overrides
-from gymnasium_solver.experiments.search.sweep_folder import View, trained_values
+from gymnasium_solver.experiments.search.sweep_folder import View, result_of, trained_values
 from gymnasium_solver.runs import report
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.report import Block, Code, Commands, Own, Page, Table, Text
@@ -39,7 +39,9 @@ SCALES = {**dict.fromkeys(("log", "log0", "logint", "lognormal", "pow2"), "log")
 def sweep_page(found: View) -> Page:
     """One page to send round, with pictures in the folder: the winner and what it is worth, curves
     of the final, what mattered, the trials, what failed, and how to repeat it."""
-    sweep, plan, result = found.sweep, found.plan, found.result or found.so_far()
+    sweep, plan = found.sweep, found.plan
+    not_over = {"verdict": f"not over: {found.status}"}
+    result = found.result or result_of(plan, found.trials) | not_over
     groups = _final_groups(found, result)
     base, _ = read_file(sweep.base_path)
     rows = found.rows()

@@ -9,7 +9,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,6 @@ class Exported:
     """Whether the run is judged by greedy actions, which are those of the file."""
     without_plans: bool = False
     """Whether the run is judged by plans, and the file has the learnt policy alone."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def export_run(

@@ -72,9 +72,6 @@ class Results:
             return "not tested"
         return f"{self.mean_reward:.2f} +/- {self.std_reward or 0.0:.2f}"
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Publication:
@@ -284,7 +281,7 @@ def _add_results(package: Package, summary: RunSummary) -> Results:
         env_steps=int(event.get("env_steps") or summary.env_steps),
         seeds=_seeds(siblings(package.run)),
     )
-    package.files["results.json"] = dump_json(package.scrub.value(results.to_dict()))
+    package.files["results.json"] = dump_json(package.scrub.value(asdict(results)))
     return results
 
 
@@ -297,7 +294,7 @@ def _seeds(group: Group) -> dict[str, Any] | None:
         "n": len(scores),
         "n_solved": group.n_solved,
         "scores": scores,
-        **{name: interval(scores, metric).to_dict() for name, metric in metrics.items()},
+        **{name: asdict(interval(scores, metric)) for name, metric in metrics.items()},
     }
 
 
