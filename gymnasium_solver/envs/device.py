@@ -37,6 +37,8 @@ from gymnasium_solver.spaces.space_types import Space
 
 State = dict[str, Tensor]
 """Tensors by name, each with one row for every copy."""
+Outcome = tuple[State, Tensor, Tensor]
+"""The states after a step, rewards [n] and whether the episodes terminated [n]."""
 STATE, GENERATOR = "state.", "generator"  # in a saved state: prefix of the tensors, and the stream
 
 
@@ -62,11 +64,8 @@ class TorchEnv(ABC):
         """The states of n new episodes. `rng` is on the environment's device."""
 
     @abstractmethod
-    def step(
-        self, state: State, actions: Tensor, rng: torch.Generator
-    ) -> tuple[State, Tensor, Tensor]:
-        """The states after a step, rewards [n] and whether the episodes terminated [n]. Actions
-        [n, ...] are in the units of the action space, within its bounds."""
+    def step(self, state: State, actions: Tensor, rng: torch.Generator) -> Outcome:
+        """Actions [n, ...] are in the units of the action space, within its bounds."""
 
     @abstractmethod
     def observe(self, state: State) -> Tensor:

@@ -1,9 +1,7 @@
 """Exceptions of an environment's own code, as one line with the environment's traceback.
 
-    except EnvError:
-        raise
-    except Exception as error:
-        raise env_bug(f"{env_id}: step() raised", error) from error
+    with explained(f"{env_id}: reset() raised"):
+        obs, info = env.reset()
 
 The message names the environment, the exception and its place. The traceback is kept as
 `error.details` without the frames of this package and of Gymnasium above it: the command line
@@ -12,11 +10,13 @@ prints it below the message, a run writes it into run.log.
 
 import re
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import gymnasium
 
-from gymnasium_solver.errors import EnvBugError, EnvError, MissingError
+from gymnasium_solver.errors import EnvBugError, EnvError, MissingError, TrustError
 from gymnasium_solver.runs.machine import installed
 
 LONGEST = 300
@@ -45,6 +45,17 @@ OLD_GYM = (
     "returns (observation, reward, terminated, truncated, info). Change the environment, or wrap "
     "it with Shimmy (pip install shimmy)"
 )
+
+
+@contextmanager
+def explained(happened: str) -> Iterator[None]:
+    """Around code of an environment: its exceptions as `env_bug`; errors of this program stay."""
+    try:
+        yield
+    except (EnvError, TrustError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise env_bug(happened, error) from error
 
 
 def env_bug(happened: str, error: BaseException) -> EnvError:

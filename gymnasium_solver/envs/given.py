@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 
 from gymnasium_solver.config.env_ids import PYTHON_ENV
-from gymnasium_solver.envs.env_bugs import env_bug
+from gymnasium_solver.envs.env_bugs import explained
 from gymnasium_solver.errors import EnvError
 
 Factory = Callable[..., gymnasium.Env[Any, Any]]
@@ -92,12 +92,9 @@ def _facts(factory: Factory, kwargs: dict[str, Any]) -> tuple[int | None, float 
 
 
 def _made(factory: Factory, kwargs: dict[str, Any]) -> gymnasium.Env[Any, Any]:
-    try:
+    given = f" with {kwargs}" if kwargs else ""
+    with explained(f"{_name(factory)}{given} failed to make an environment:"):
         env = factory(**kwargs)
-    except Exception as error:
-        given = f" with {kwargs}" if kwargs else ""
-        happened = f"{_name(factory)}{given} failed to make an environment:"
-        raise env_bug(happened, error) from error
     if not isinstance(env, gymnasium.Env):
         raise EnvError(f"{_name(factory)} returned {type(env).__name__}, expected a gymnasium.Env.")
     return env

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import gymnasium
 import numpy as np
 
-from gymnasium_solver.envs.env_bugs import env_bug
+from gymnasium_solver.envs.env_bugs import explained
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import GoalFunction, GoalFunctions
 
@@ -75,12 +75,8 @@ class Batched:
         return self._by_rows(achieved, desired)
 
     def _call(self, achieved: np.ndarray, desired: np.ndarray) -> Any:
-        try:
+        with explained(f"her: {self._what} raised"):
             return self._function(achieved, desired, self._info)
-        except EnvError:
-            raise
-        except Exception as error:
-            raise env_bug(f"her: {self._what} raised", error) from error
 
     def _agrees(self, achieved: np.ndarray, desired: np.ndarray) -> bool:
         """Whether a batch gives what its rows give."""

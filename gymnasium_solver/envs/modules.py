@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.config.code import import_code
-from gymnasium_solver.envs.env_bugs import env_bug
+from gymnasium_solver.envs.env_bugs import explained
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.plugins import is_module_name, see_working_folder
 
@@ -57,10 +57,8 @@ def ids_of_module(given: str) -> str:
             return f"there is no file {given}"
         if path.resolve().parent != Path.cwd():
             return f"{given} is a file: go to its folder, then gsolve train {module}:ID-v0"
-    try:
+    with explained(f"cannot import {module!r}:"):
         found = import_code(module)
-    except (Exception, SystemExit) as error:
-        raise env_bug(f"cannot import {module!r}:", error) from error
     ids = registered_by(module)
     if ids:
         more = f", ... ({len(ids)} in all)" if len(ids) > MOST_LISTED else ""

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from gymnasium_solver.config.code import import_code
 from gymnasium_solver.config.env_ids import C_ENV
-from gymnasium_solver.errors import TrustError
 
 EvalEnvs = Literal["array", "many", "as_training", "one"]
 # Gymnasium's NumPy CartPole against EnvPool's, us a step of 1 / 8 / 64 / 1024 envs on two cores:
@@ -187,14 +186,10 @@ def registry_entry(env_id: str) -> Any | None:
     if env_id.startswith(C_ENV) or "/" in module:  # Torch/module:Class is not in its registry
         return None
     if module:
-        from gymnasium_solver.envs.env_bugs import env_bug
+        from gymnasium_solver.envs.env_bugs import explained
 
-        try:
+        with explained(f"{env_id}: cannot import {module!r}:"):  # it may need a display, a licence
             import_code(module)
-        except TrustError:
-            raise
-        except (Exception, SystemExit) as error:  # a package may need a display, a licence, ...
-            raise env_bug(f"{env_id}: cannot import {module!r}:", error) from error
     return gymnasium.registry.get(name)
 
 

@@ -26,13 +26,13 @@ provide them (action_checks.py).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from gymnasium_solver.envs.action_checks import MaskReader, action_checker
-from gymnasium_solver.envs.env_bugs import env_bug
+from gymnasium_solver.envs.env_bugs import env_bug, explained
 from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
@@ -175,8 +175,19 @@ class VectorWrapper(VectorEnv):
     def step(self, actions: Any) -> Step:
         return self.env.step(actions)
 
+    @property
+    def mapped_parts(self) -> list[str]:
+        """Names of the parts of an observation that it changes, [""] for a plain one: by default
+        those whose space differs."""
+        before, after = map(part_spaces, (self.env.observation_space, self.observation_space))
+        return [name for name, part in after.items() if part != before.get(name)]
+
     def goal_functions(self) -> GoalFunctions:
-        refuse_changed_goals(self)
+        for name in {ACHIEVED, DESIRED} & set(self.mapped_parts):
+            raise EnvError(
+                f"her: {type(self).__name__} changes {name}, from which {self.spec.env_id} "
+                "computes its reward. Leave the goals out (key: observation), or remove her."
+            )
         return self.env.goal_functions()
 
     def render(self, env_index: int = 0) -> np.ndarray | None:
@@ -199,20 +210,6 @@ class ObservationWrapper(VectorWrapper):
     def step(self, actions: Any) -> Step:
         step = self.env.step(actions)
         return step._replace(obs=self.seen(step.obs, step.is_reset))
-
-
-def refuse_changed_goals(wrapper: VectorWrapper, changed: Iterable[str] | None = None) -> None:
-    """EnvError if a wrapper changes goals, which the env's reward function would not understand.
-
-    `changed`: the parts of an observation that it changes; unset: those whose space differs."""
-    if changed is None:
-        before, after = part_spaces(wrapper.env.observation_space), wrapper.observation_space
-        changed = [name for name, part in part_spaces(after).items() if part != before.get(name)]
-    for name in {ACHIEVED, DESIRED} & set(changed):
-        raise EnvError(
-            f"her: {type(wrapper).__name__} changes {name}, from which {wrapper.spec.env_id} "
-            "computes its reward. Leave the goals out (key: observation), or remove her."
-        )
 
 
 class Engine(VectorEnv):
@@ -305,13 +302,10 @@ class Engine(VectorEnv):
     def reset(self, seed: int) -> Any:
         if self._closed:
             raise EnvError(f"{self.spec.env_id}: reset() after close().")
-        seed = check_seed(seed, self.spec.env_id)
-        try:
-            obs, info = self._reset(seed)
-        except EnvError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise env_bug(f"{self.spec.env_id}: reset() raised", error) from error
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise EnvError(f"{self.spec.env_id}: reset(seed) takes an int >= 0, got {seed!r}.")
+        with explained(f"{self.spec.env_id}: reset() raised"):
+            obs, info = self._reset(int(seed))
         n = self.n_envs
         return self._opened(obs, info, Totals(np.zeros(n, bool), np.zeros(n), np.zeros(n, int)))
 
@@ -327,7 +321,7 @@ class Engine(VectorEnv):
         if is_reset is None:
             raise EnvError(f"{self.spec.env_id}: step() before reset(seed), or after close().")
         actions = self._check_actions(actions)
-        try:
+        try:  # sooner than `explained`
             obs, reward, terminated, truncated, info = self._step(actions, is_reset, n_reset)
         except EnvError:
             raise
@@ -371,13 +365,6 @@ class Engine(VectorEnv):
     def close(self) -> None:
         self._closed = True
         self._done = None
-
-
-def check_seed(seed: int, env_id: str) -> int:
-    """The seed as an int >= 0, as NumPy's SeedSequence requires; EnvError otherwise."""
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise EnvError(f"{env_id}: reset(seed) takes an int >= 0, got {seed!r}.")
-    return int(seed)
 
 
 def env_seeds(seed: int, n_envs: int) -> list[int]:

@@ -304,7 +304,7 @@ class Policy(ABC):
         acted = (self.greedy if is_greedy else self.sample)(batch, carry, firsts, mask)
         self._user_carry = acted.carry
         rows = self.to_env(acted.actions)
-        return self.actions.to_native(rows[0]) if is_single else self.actions.to_native_batch(rows)
+        return self.actions.to_native(rows[0] if is_single else rows)
 
     def _carry_for(self, n: int, is_first: Any) -> tuple[Carry, np.ndarray]:
         """The carry of the previous call, and the rows that start an episode."""

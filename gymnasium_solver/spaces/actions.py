@@ -10,7 +10,7 @@
 
 Actions are in the policy's units: class indices, bits, or real numbers in which a bounded Box is
 [-1, 1], so that one initial exploration scale suits every environment. `to_env` converts a batch to
-the environment's units, still as one array; `to_native` converts one row to what `step` of a single
+the environment's units, still as one array; `to_native` makes of it what the `step` of an
 environment takes (an int, an array, a dict, a tuple).
 
 A Dict or Tuple of action spaces is a product of independent distributions. Its actions are stored
@@ -37,7 +37,6 @@ from gymnasium_solver.spaces.space_types import (
     bounded,
     parts_of,
     to_native,
-    to_native_batch,
 )
 
 Array = np.ndarray
@@ -148,13 +147,10 @@ class ActionKind(ABC):
         """Initial log standard deviations [n_log_std]."""
         return torch.full((self.n_log_std,), float(value))
 
-    def to_native(self, action: Array) -> Any:
-        """Convert one row of `to_env` to the action of a single environment."""
-        return to_native(self.space, action)
-
-    def to_native_batch(self, actions: Array) -> Any:
-        """Convert rows of `to_env` to the actions of a vectorised environment."""
-        return to_native_batch(self.space, actions)
+    def to_native(self, actions: Array) -> Any:
+        """Convert one row of `to_env`, or rows, to what `step` of an environment, or of a
+        vectorised one, takes."""
+        return to_native(self.space, actions)
 
     def store(self, lead: tuple[int, ...]) -> Array:
         """Zeros for actions [*lead, *shape]."""

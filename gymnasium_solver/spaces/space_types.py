@@ -1,8 +1,7 @@
 """Spaces: which class one has, the whole numbers it holds, its actions as arrays, and its JSON.
 
     action_shape(space)                   # of one action: space.shape, or (k,) for a Dict or Tuple
-    to_native(space, row)                 # what `step` of one environment takes
-    to_native_batch(space, rows)          # what `step` of a vectorised environment takes
+    to_native(space, array)               # what `step` of one, or of a vectorised env takes
     from_native(space, action), from_native_batch(space, actions)         # the inverses
     space_from_json(space_to_json(space))
 
@@ -133,14 +132,17 @@ def action_shape(space: Space) -> tuple[int, ...]:
     return (action_width(space),) if is_product(space) else tuple(space.shape or ())
 
 
-def to_native(space: Space, row: np.ndarray) -> Any:
-    """Convert one action for a single environment: a dict or a tuple for product spaces."""
-    return _nested(space, row)
-
-
-def to_native_batch(space: Space, rows: np.ndarray) -> Any:
-    """Convert actions [N, ...] for a vectorised environment: a dict or tuple of batches."""
-    return _nested(space, rows)
+def to_native(space: Space, array: np.ndarray) -> Any:
+    """One action, or actions [N, ...], as an env takes them: of product spaces a dict or a tuple."""
+    if not is_product(space):
+        return array
+    parts = parts_of(space)
+    columns = np.split(array, np.cumsum([*map(action_width, parts.values())])[:-1], axis=-1)
+    values = {
+        name: to_native(part, own) if is_product(part) else _typed(part, own)
+        for (name, part), own in zip(parts.items(), columns, strict=True)
+    }
+    return values if is_dict(space) else tuple(values.values())
 
 
 def from_native(space: Space, action: Any) -> np.ndarray:
@@ -168,18 +170,6 @@ def _leaf_values(space: Space, action: Any) -> Iterator[Any]:
             yield from _leaf_values(part, action[name])
     except (KeyError, IndexError, TypeError):
         raise EnvError(f"the action {action!r} does not fit {space}.") from None
-
-
-def _nested(space: Space, array: np.ndarray) -> Any:
-    if not is_product(space):
-        return array
-    parts = parts_of(space)
-    columns = np.split(array, np.cumsum([*map(action_width, parts.values())])[:-1], axis=-1)
-    values = {
-        name: _nested(part, own) if is_product(part) else _typed(part, own)
-        for (name, part), own in zip(parts.items(), columns, strict=True)
-    }
-    return values if is_dict(space) else tuple(values.values())
 
 
 def _typed(leaf: Space, columns: np.ndarray) -> Any:

@@ -9,7 +9,7 @@ from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.envs.random_steps import RandomPolicy
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.space_types import to_native, to_native_batch
+from gymnasium_solver.spaces.space_types import to_native
 
 spaces = gymnasium.spaces
 
@@ -124,7 +124,7 @@ def test_actions_in_parts_are_one_row():
     assert native["gear"] == 3
     assert native["more"][1].tolist() == [1, 3]
     assert native["steer"].tolist() == [0.5, -1.0]
-    batch = to_native_batch(space, np.repeat(checked, 2, axis=0))
+    batch = to_native(space, np.repeat(checked, 2, axis=0))
     assert batch["gear"].tolist() == [3, 3]
     assert batch["more"][0].shape == (2, 2)
     for column, value in ((0, 0), (0, 4), (0, 1.5), (1, 2), (4, 4), (5, np.nan)):

@@ -27,11 +27,11 @@ from gymnasium_solver.envs.device import (
     saved_part,
 )
 from gymnasium_solver.envs.engines.simulators import Simulator, check_kwargs
-from gymnasium_solver.envs.env_bugs import env_bug
+from gymnasium_solver.envs.env_bugs import explained
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.torch_classics import CLASSICS
 from gymnasium_solver.envs.vector import Info, RawStep
-from gymnasium_solver.errors import EnvError, TrustError
+from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.suggest import did_you_mean
 
@@ -56,12 +56,8 @@ class DeviceEngine(TensorEngine):
         self._state: State = {}
 
     def _made(self, device: torch.device, env_id: str) -> TorchEnv:
-        try:
+        with explained(f"{env_id}: {self._kind.__name__}(...) raised"):
             return self._kind(device, **self._kwargs)
-        except EnvError:
-            raise
-        except Exception as error:
-            raise env_bug(f"{env_id}: {self._kind.__name__}(...) raised", error) from error
 
     def on(self, device: torch.device, seed: int) -> DeviceEnvs:
         env = self._made(device, self.spec.env_id)
@@ -124,12 +120,8 @@ def named(request: EnvRequest) -> Callable[..., Any]:
     module, _, attribute = name.partition(":")
     kind: Any = CLASSICS.get(name)
     if attribute:
-        try:
+        with explained(f"{env_id}: cannot import {module!r}:"):
             kind = getattr(import_code(module), attribute, None)
-        except TrustError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise env_bug(f"{env_id}: cannot import {module!r}:", error) from error
     if kind is None:
         known = [f"{PREFIX}{known}" for known in CLASSICS]
         near = did_you_mean(env_id, known) or ""

@@ -32,7 +32,7 @@ from gymnasium_solver.envs.engines.single_envs import (
     misfit,
     reward_number,
 )
-from gymnasium_solver.envs.env_bugs import env_bug, one_line
+from gymnasium_solver.envs.env_bugs import explained, one_line
 from gymnasium_solver.envs.goals import goal_functions_of
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec, registry_entry, suite_of
 from gymnasium_solver.envs.suites.minigrid import minigrid_view
@@ -57,7 +57,7 @@ from gymnasium_solver.spaces.space_types import (
     is_box,
     is_dict,
     is_product,
-    to_native_batch,
+    to_native,
 )
 
 _CHECKED: set[str] = set()
@@ -114,7 +114,7 @@ class GymnasiumEngine(Engine):
     def _action_conversion(self, native: Space, mode: str) -> Callable[[np.ndarray], Any] | None:
         """A function from checked actions to what the vectorised env takes; None: the same."""
         if is_product(native):
-            return partial(to_native_batch, native) if mode == "vector" else None
+            return partial(to_native, native) if mode == "vector" else None
         if is_box(native) and native != self.action_space:
             low, high = native.low, native.high
             # float32 bounds may be a hair outside the env's own float64 ones
@@ -203,11 +203,9 @@ class GymnasiumEngine(Engine):
     def goal_functions(self) -> GoalFunctions:
         """The functions of another copy of the env: some change the goal in compute_terminated."""
         if self._goal_env is None:
-            try:
+            with explained(f"her: {self.spec.env_id}: another copy raised"):
                 self._goal_env = self._make_single()
                 self._goal_env.reset(seed=0)
-            except Exception as error:
-                raise env_bug(f"her: {self.spec.env_id}: another copy raised", error) from error
         return goal_functions_of(self._goal_env, self.spec.env_id)
 
     @property
@@ -227,15 +225,11 @@ class GymnasiumEngine(Engine):
     def render(self, env_index: int = 0) -> np.ndarray | None:
         if self._render_mode is None:
             raise EnvError(f"{self.spec.env_id}: render() needs render_mode='rgb_array'.")
-        try:
+        with explained(f"{self.spec.env_id}: render() raised"):
             if self.spec.engine == "sync":
                 frame = self._vec.envs[env_index].render()
             else:
                 frame = self._vec.render()[env_index]
-        except EnvError:
-            raise
-        except Exception as error:
-            raise env_bug(f"{self.spec.env_id}: render() raised", error) from error
         return None if frame is None else np.asarray(frame)
 
     def close(self) -> None:
@@ -293,10 +287,8 @@ def _wrapped(env: gymnasium.Env, request: EnvRequest) -> gymnasium.Env:
     if request.frame_skip:
         env = FrameSkipEnv(env, *request.frame_skip)
     for single in request.singles:
-        try:
+        with explained(f"{request.env_id}: wrapper {single.name}:"):
             env = single.apply(env)
-        except Exception as error:
-            raise env_bug(f"{request.env_id}: wrapper {single.name}:", error) from error
     return env if raw is None else Scored(env, raw)
 
 
@@ -315,7 +307,8 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> tuple[Any, Space, 
     def make_adapted() -> gymnasium.Env:
         return adapted(make(), env_id)
 
-    try:
+    given = f" with {kwargs}" if kwargs else ""
+    with explained(f"{env_id} cannot be made by gymnasium ({mode}){given}:"):
         if mode == "vector":
             vec = gymnasium.make_vec(
                 env_id, num_envs=n_envs, vectorization_mode="vector_entry_point", **kwargs
@@ -332,8 +325,3 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> tuple[Any, Space, 
             return vec, action, notes
         Guard(first, env_id, 0).close()
         return AsyncEnvs(make_adapted, n_envs, env_id, request.timeout_s), action, notes
-    except EnvError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever constructors raise
-        given = f" with {kwargs}" if kwargs else ""
-        raise env_bug(f"{env_id} cannot be made by gymnasium ({mode}){given}:", error) from error

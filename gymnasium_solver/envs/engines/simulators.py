@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.envs.device import Copies, DeviceStep, State, TensorEngine, where_rows
-from gymnasium_solver.envs.env_bugs import env_bug
+from gymnasium_solver.envs.env_bugs import explained
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.own import refuse_unknown
 from gymnasium_solver.envs.vector import Info, RawStep
@@ -186,12 +186,8 @@ def _made(request: EnvRequest, make: Callable[..., Any], device: torch.device) -
             "device, ...) that makes a simulator (docs/device_environments.md#simulators)."
         )
     check_kwargs(request, make, given)
-    try:
+    with explained(f"{request.env_id}: {make.__name__}(...) raised"):
         return make(**given, **request.env_kwargs)
-    except EnvError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise env_bug(f"{request.env_id}: {make.__name__}(...) raised", error) from error
 
 
 def check_kwargs(request: EnvRequest, make: Callable[..., Any], own: Container[str]) -> None:

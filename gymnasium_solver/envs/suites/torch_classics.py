@@ -13,7 +13,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from gymnasium_solver.envs.device import State, TorchEnv
+from gymnasium_solver.envs.device import Outcome, State, TorchEnv
 from gymnasium_solver.spaces.space_types import Space
 
 X = "x"  # the only part of the state: one row of numbers
@@ -43,9 +43,7 @@ class CartPole(TorchEnv):
     def reset(self, n: int, rng: torch.Generator) -> State:
         return {X: self.uniform(n, -0.05, 0.05, rng, width=4)}
 
-    def step(
-        self, state: State, actions: Tensor, rng: torch.Generator
-    ) -> tuple[State, Tensor, Tensor]:
+    def step(self, state: State, actions: Tensor, rng: torch.Generator) -> Outcome:
         x, moment = state[X], self._moment
         _, speed, angle, spin = x.unbind(1)
         cos, sin = angle.cos(), angle.sin()
@@ -80,9 +78,7 @@ class Acrobot(TorchEnv):
     def reset(self, n: int, rng: torch.Generator) -> State:
         return {X: self.uniform(n, -0.1, 0.1, rng, width=4)}
 
-    def step(
-        self, state: State, actions: Tensor, rng: torch.Generator
-    ) -> tuple[State, Tensor, Tensor]:
+    def step(self, state: State, actions: Tensor, rng: torch.Generator) -> Outcome:
         x, dt = state[X], self.dt
         torque = actions.to(x.dtype) - 1
         k1 = self._change(x, torque)
@@ -134,9 +130,7 @@ class MountainCar(TorchEnv):
         position = self.uniform(n, -0.6, -0.4, rng)
         return {X: torch.stack([position, torch.zeros_like(position)], 1)}
 
-    def step(
-        self, state: State, actions: Tensor, rng: torch.Generator
-    ) -> tuple[State, Tensor, Tensor]:
+    def step(self, state: State, actions: Tensor, rng: torch.Generator) -> Outcome:
         position, speed = state[X].unbind(1)
         force = (actions.to(position.dtype) - 1) * self.power
         speed = speed + force - 0.0025 * (3 * position).cos()
@@ -160,9 +154,7 @@ class MountainCarContinuous(MountainCar):
 
     power, goal = 0.0015, 0.45
 
-    def step(
-        self, state: State, actions: Tensor, rng: torch.Generator
-    ) -> tuple[State, Tensor, Tensor]:
+    def step(self, state: State, actions: Tensor, rng: torch.Generator) -> Outcome:
         # The discrete one takes 0, 1 and 2 for a force of -1, 0 and 1.
         return super().step(state, actions[:, 0].clamp(-1.0, 1.0) + 1, rng)
 
@@ -182,9 +174,7 @@ class Pendulum(TorchEnv):
     def reset(self, n: int, rng: torch.Generator) -> State:
         return {X: self.uniform(n, -self._widest, self._widest, rng, width=2)}
 
-    def step(
-        self, state: State, actions: Tensor, rng: torch.Generator
-    ) -> tuple[State, Tensor, Tensor]:
+    def step(self, state: State, actions: Tensor, rng: torch.Generator) -> Outcome:
         angle, spin = state[X].unbind(1)
         torque = actions[:, 0].clamp(-2.0, 2.0)
         near = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi

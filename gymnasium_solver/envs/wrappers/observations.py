@@ -19,15 +19,10 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from gymnasium_solver.envs.suites.minigrid import PREFIXES as MINIGRID
-from gymnasium_solver.envs.vector import (
-    ObservationWrapper,
-    VectorEnv,
-    VectorWrapper,
-    refuse_changed_goals,
-)
+from gymnasium_solver.envs.vector import ObservationWrapper, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.options import require
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.observations import GoalFunctions, part_spaces, space_of
+from gymnasium_solver.spaces.observations import part_spaces, space_of
 from gymnasium_solver.spaces.space_types import Space, is_box, is_dict, is_discrete
 from gymnasium_solver.suggest import did_you_mean
 
@@ -84,17 +79,12 @@ class ObservationMap(ObservationWrapper):
 
     @property
     def mapped_parts(self) -> list[str]:
-        """Names of the parts that it maps; [""] for a plain observation."""
         return list(self._maps)
 
     def seen(self, obs: Any, opened: np.ndarray) -> Any:
         if "" in self._maps:
             return self._maps[""](obs)
         return obs | {name: mapped(obs[name]) for name, mapped in self._maps.items()}
-
-    def goal_functions(self) -> GoalFunctions:
-        refuse_changed_goals(self, self._maps)
-        return self.env.goal_functions()
 
 
 class DiscreteEncoder(ObservationMap):

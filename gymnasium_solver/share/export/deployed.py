@@ -364,7 +364,7 @@ def _played(config: Config, agent: Agent, n: int) -> Observed:
             acted = policy.greedy(obs, carry, is_first, env.action_mask)
             carry, best = acted.carry, policy.to_env(acted.actions)
             mask = None if tap.action_mask is None else tap.action_mask.copy()
-            native = policy.actions.to_native_batch(best)
+            native = policy.actions.to_native(best)
             steps.append(Seen(map_obs(np.copy, tap.obs), mask, is_first.copy(), native))
             chance = policy.to_env(policy.actions.uniform(env.n_envs, rng, env.action_mask))
             taken = best.copy()
@@ -390,7 +390,7 @@ def _drawn(agent: Agent, treatment: Treatment, n: int) -> list[Seen]:
         mask = None if legal is None else np.broadcast_to(legal, (N_ENVS, legal.shape[1]))
         acted = policy.greedy(obs, carry, is_first, mask)
         carry = acted.carry
-        native = policy.actions.to_native_batch(policy.to_env(acted.actions))
+        native = policy.actions.to_native(policy.to_env(acted.actions))
         steps.append(Seen(raw, None, is_first, native))
         is_first = np.zeros(N_ENVS, bool)
     return steps
