@@ -24,8 +24,8 @@ from torch import Tensor
 from gymnasium_solver.algos.configs.dreamerv3 import DreamerV3Config
 from gymnasium_solver.algos.dreamerv3_losses import DreamBatch, LossWeights, dreamer_loss
 from gymnasium_solver.algos.learner import Part
-from gymnasium_solver.algos.replay_learner import AnySample, ReplayLearner, SequenceLengths
-from gymnasium_solver.data.memory import SequenceSample
+from gymnasium_solver.algos.replay_learner import ReplayLearner, SequenceLengths
+from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.data.replay import Sequences
 from gymnasium_solver.fast.fused import fuse
 from gymnasium_solver.fast.program import Hp, Learnt
@@ -93,7 +93,7 @@ class DreamerV3(ReplayLearner):
 
     # -- batches ------------------------------------------------------------------------------
 
-    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[AnySample]:
+    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample]:
         """Sequences with one row before them, which has a stored state and is not learnt from."""
         if n_updates == 0:
             return ()
@@ -102,8 +102,7 @@ class DreamerV3(ReplayLearner):
         given = (cfg.batch_size, cfg.sequence_length, 1.0, True, 1)
         return (memory.sequences(*given) for _ in range(n_updates))
 
-    def columns(self, sample: AnySample) -> DreamBatch:  # type: ignore[override]
-        assert isinstance(sample, SequenceSample)
+    def columns(self, sample: Sample) -> DreamBatch:  # type: ignore[override]
         return dream_batch(sample.rows, *self.reward_shaping())
 
     # -- the update ---------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from gymnasium_solver.config.schedule import at_start
 from gymnasium_solver.data.columns import FRAME_CHANNELS
 from gymnasium_solver.data.device_replay import DeviceReplay, Request, can_copy
 from gymnasium_solver.data.device_rollout import DeviceRollout
-from gymnasium_solver.data.memory import Draw, Memory, Sample, SequenceSample, split
+from gymnasium_solver.data.memory import Memory, Sample, split
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
 from gymnasium_solver.data.replay import Replay, ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
@@ -42,8 +42,6 @@ SMALL_REPLAY_BYTES = 512 * 2**20
 GPU_SHARE = 0.5  # of the GPU's free memory, for a copy of the replay buffer
 STACK_AT_MOST = 8
 PRIORITY_BYTES = 9  # per transition in the sum tree, inner nodes included
-
-AnySample = Sample | Draw | SequenceSample
 
 
 class SequenceLengths(NamedTuple):
@@ -353,7 +351,7 @@ class ReplayLearner(Learner):
 
     # -- batches ----------------------------------------------------------------------------
 
-    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[AnySample]:
+    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample]:
         """Samples of the replay buffer, of one batch or several, with `n_updates` in all."""
         if n_updates == 0:
             return ()
@@ -373,27 +371,22 @@ class ReplayLearner(Learner):
             return 1.0, None
         return self.reward_normalizer.scale, self.config.clip_reward
 
-    def split(self, sample: AnySample) -> Iterable[AnySample]:
+    def split(self, sample: Sample) -> Iterable[Sample]:
         """The batches of a sample."""
-        return split(sample, self.config.batch_size) if isinstance(sample, Sample) else [sample]
+        whole = self.sequences is not None
+        return [sample] if whole else split(sample, self.config.batch_size)
 
-    def columns(self, sample: AnySample) -> ReplayBatch | Request | SequenceBatch:
+    def columns(self, sample: Sample) -> ReplayBatch | Request | SequenceBatch:
         """The arrays of a sample that go to the device."""
         assert self.memory is not None
         gamma, shaping = self.memory.gamma, self.reward_shaping()
-        if isinstance(sample, SequenceSample):
-            assert self.sequences is not None
+        if self.sequences is not None:
             burn_in, n_step = self.sequences.burn_in, self.memory.n_step
             return sequence_batch(sample.rows, sample.weight, burn_in, n_step, gamma, *shaping)
-        if isinstance(sample, Draw):
-            assert self.device_replay is not None
+        if self.device_replay is not None:
             return self.device_replay.request(sample.index, sample.weight, gamma, *shaping)
         mask: Any = self.memory.replay.masks(sample.index) if self.reads_masks else None
-        given: Any = sample
-        return ReplayBatch(
-            given.obs, given.actions, given.reward, given.discount, given.next_obs, given.weight,
-            given.next_mask, mask=mask,
-        )  # fmt: skip
+        return ReplayBatch(**sample.rows._asdict(), weight=sample.weight, mask=mask)
 
     def batch_of(self, columns: Any) -> Any:
         """The batch, from what `columns` returned, as tensors on the device."""
@@ -402,10 +395,10 @@ class ReplayLearner(Learner):
             return self.device_replay.taken(columns)
         return columns
 
-    def on_device(self, sample: AnySample) -> Any:
+    def on_device(self, sample: Sample) -> Any:
         return self.batch_of(map_tree(self.to_device, self.columns(sample)))
 
-    def set_priorities(self, sample: AnySample, errors: Tensor) -> None:
+    def set_priorities(self, sample: Sample, errors: Tensor) -> None:
         """Set the priorities of the sampled transitions from their TD errors [B]."""
         if self.config.prioritized:
             assert self.memory is not None
@@ -426,8 +419,8 @@ class ReplayLearner(Learner):
     # -- metrics that cost time -------------------------------------------------------------
 
     def _with_details(
-        self, samples: Iterable[AnySample], details: dict[str, float]
-    ) -> Iterator[AnySample]:
+        self, samples: Iterable[Sample], details: dict[str, float]
+    ) -> Iterator[Sample]:
         """The same samples; details are measured on the first batch, before it is learnt from."""
         for sample in samples:
             if self.take_details():

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from gymnasium_solver.algos.configs.tdmpc2 import TDMPC2Config
 from gymnasium_solver.algos.learner import Part
-from gymnasium_solver.algos.replay_learner import AnySample, ReplayLearner, SequenceLengths
+from gymnasium_solver.algos.replay_learner import ReplayLearner, SequenceLengths
 from gymnasium_solver.algos.tdmpc2_losses import (
     LossWeights,
     ModelBatch,
@@ -34,7 +34,7 @@ from gymnasium_solver.algos.tdmpc2_losses import (
     policy_loss,
 )
 from gymnasium_solver.config.schedule import at_start
-from gymnasium_solver.data.memory import Memory, SequenceSample
+from gymnasium_solver.data.memory import Memory, Sample
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import SequenceBatch, sequence_batch
 from gymnasium_solver.errors import ConfigError
@@ -137,13 +137,13 @@ class TDMPC2(ReplayLearner):
 
     # -- batches ------------------------------------------------------------------------------
 
-    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[AnySample]:
+    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample]:
         if n_updates == 0:
             return ()
         assert self.memory is not None
         return self._one_by_one(self.memory, n_updates)
 
-    def _one_by_one(self, memory: Memory, n_updates: int) -> Iterator[AnySample]:
+    def _one_by_one(self, memory: Memory, n_updates: int) -> Iterator[Sample]:
         """A sample per update. The burst after the random steps takes minutes on a CPU: it ends
         early if the run is asked to stop."""
         n, length = self.config.batch_size, self.config.plan_horizon
@@ -153,9 +153,8 @@ class TDMPC2(ReplayLearner):
                 return
             yield memory.sequences(n, length)
 
-    def columns(self, sample: AnySample) -> SequenceBatch:
+    def columns(self, sample: Sample) -> SequenceBatch:
         """Discounts are 1, or 0 for a step that terminated: gamma is a number of the loss."""
-        assert isinstance(sample, SequenceSample)
         return sequence_batch(sample.rows, sample.weight, 0, 1, 1.0, *self.reward_shaping())
 
     # -- the update ---------------------------------------------------------------------------

@@ -2,9 +2,10 @@
 
     memory = Memory(replay, n_step=3, gamma=0.99, batch_size=64, rng=rng, prioritized=True)
     memory.add(rollout)
-    for sample in memory.batches(n_updates, beta=0.4):
-        td_error = ...
-        memory.update_priorities(sample.index, td_error)
+    for sample in memory.samples(n_updates, beta=0.4):
+        for batch in split(sample, 64):
+            td_error = ...                     # from batch.rows
+            memory.update_priorities(batch.index, td_error)
 
 The replay buffer saves its rows itself (`replay.rows`); `state()` holds the rest.
 """
@@ -17,10 +18,9 @@ import numpy as np
 
 from gymnasium_solver.data.hindsight import Hindsight
 from gymnasium_solver.data.priorities import Priorities
-from gymnasium_solver.data.replay import Replay, Sequences
+from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.tree import map_tree
 
 # Gathering has a fixed cost per call, so many uniform batches are gathered at once. More than this
@@ -31,35 +31,15 @@ _N_TRIES = 8  # draws of sequences by priority
 
 
 class Sample(NamedTuple):
-    """One batch: the columns of `Transitions`, plus the index and weights of prioritised replay."""
+    """Rows that were drawn: one batch, or several batches of transitions (`split`)."""
 
-    obs: Obs
-    actions: np.ndarray
-    reward: np.ndarray
-    discount: np.ndarray
-    next_obs: Obs
-    next_mask: np.ndarray | None
+    rows: Any  # Transitions or Sequences; None: the caller gathers them
     weight: np.ndarray  # float32[B]: importance weights; ones for uniform sampling
     index: np.ndarray  # type: ignore[assignment]  # int64[B]: for update_priorities
 
 
-class Draw(NamedTuple):
-    """One batch before its columns are gathered."""
-
-    weight: np.ndarray
-    index: np.ndarray  # type: ignore[assignment]
-
-
-class SequenceSample(NamedTuple):
-    """One batch of sequences, with importance weights and their first rows."""
-
-    rows: Sequences
-    weight: np.ndarray
-    index: np.ndarray  # type: ignore[assignment]
-
-
-def split(sample: Any, size: int) -> Iterator[Any]:
-    """The batches of a Sample or a Draw."""
+def split(sample: Sample, size: int) -> Iterator[Sample]:
+    """The batches of a sample."""
     for start in range(0, len(sample.index), size):
         yield map_tree(itemgetter(slice(start, start + size)), sample)
 
@@ -99,11 +79,6 @@ class Memory:
             index = self.replay.changed_since(n_added)
             self.priorities.put_new(index, self.replay.is_valid(index))
 
-    def batches(self, *given: Any, **options: Any) -> Iterator[Sample]:
-        """The same as `samples`, batch by batch."""
-        for sample in self.samples(*given, **options):
-            yield from split(sample, self.batch_size)
-
     def samples(
         self,
         n_batches: int,
@@ -114,20 +89,18 @@ class Memory:
         """n_batches batches, in samples of several where these are uniform (`split`), drawn lazily:
         exhaust the iterator before the next `add` or `state`. `beta`: exponent of the importance
         weights, 0 to 1."""
-        her = self.hindsight
-        for weight, index in self._drawn(n_batches, beta):
-            new = None if her is None else her.draw(self.replay, index, self.rng)
-            columns = self.replay.transitions(
-                index, self.n_step, self.gamma, reward_scale, reward_clip, new
-            )
-            yield Sample(*columns, weight, index)
+        her, shaping = self.hindsight, (reward_scale, reward_clip)
+        for sample in self._drawn(n_batches, beta):
+            new = None if her is None else her.draw(self.replay, sample.index, self.rng)
+            given = (sample.index, self.n_step, self.gamma, *shaping, new)
+            yield sample._replace(rows=self.replay.transitions(*given))
 
-    def draws(self, n_batches: int, beta: float = 1.0) -> Iterator[Draw]:
-        """The same as `batches`, of which only indices and weights are needed."""
-        for draw in self._drawn(n_batches, beta):
-            yield from split(draw, self.batch_size)
+    def draws(self, n_batches: int, beta: float = 1.0) -> Iterator[Sample]:
+        """The same batch by batch, of which only indices and weights are needed."""
+        for sample in self._drawn(n_batches, beta):
+            yield from split(sample, self.batch_size)
 
-    def _drawn(self, n_batches: int, beta: float) -> Iterator[Draw]:
+    def _drawn(self, n_batches: int, beta: float) -> Iterator[Sample]:
         """By priority one batch at a time, since priorities change in between; uniformly many."""
         size, replay = self.batch_size, self.replay
         replay.check_not_empty()
@@ -141,7 +114,7 @@ class Memory:
             if self.combined:  # the end of every batch is the newest transitions
                 newest = replay.newest()[:size]
                 index.reshape(n, size)[:, size - len(newest) :] = newest
-            yield Draw(self._weights(index, beta), index)
+            yield Sample(None, self._weights(index, beta), index)
 
     def _weights(self, index: np.ndarray, beta: float) -> np.ndarray:
         """Importance weights: ones where sampling is uniform."""
@@ -152,14 +125,14 @@ class Memory:
     def sequences(
         self, n: int, length: int, beta: float = 1.0, crosses_episodes: bool = False,
         carry_row: int = 0,
-    ) -> SequenceSample:  # fmt: skip
+    ) -> Sample:  # fmt: skip
         """n sequences of `length` rows, for policies with memory. Rows after the end of the first
         row's episode are not valid, unless `crosses_episodes`. `carry_row`: the row before which
         the carry is taken."""
         index = self._sequence_starts(n, length)
         rows = self.replay.sequences(index, length, carry_row)
         rows = rows if crosses_episodes else rows.within_episode()
-        return SequenceSample(rows, self._weights(index, beta), index)
+        return Sample(rows, self._weights(index, beta), index)
 
     def _sequence_starts(self, n: int, length: int) -> np.ndarray:
         """Start indices [n] of sequences."""

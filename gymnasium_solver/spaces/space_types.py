@@ -133,7 +133,7 @@ def action_shape(space: Space) -> tuple[int, ...]:
 
 
 def to_native(space: Space, array: np.ndarray) -> Any:
-    """One action, or actions [N, ...], as an env takes them: of product spaces a dict or a tuple."""
+    """One action, or actions [N, ...], as an env takes them: a dict or a tuple where it is one."""
     if not is_product(space):
         return array
     parts = parts_of(space)

@@ -5,13 +5,16 @@ lengths and endings are drawn; `endings` tells of every (env, episode) that is o
 ended and how: "terminated", "truncated", or "cut" (by a restart of all envs).
 """
 
+from collections.abc import Iterator
+from collections import namedtuple
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from gymnasium_solver.data.replay import Replay
+from gymnasium_solver.data.memory import Memory, split
+from gymnasium_solver.data.replay import Replay, Transitions
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.observations import Obs, obs_of, space_of
@@ -25,6 +28,16 @@ def plain(obs: Obs) -> np.ndarray:
     """Observations that are one array."""
     assert isinstance(obs, np.ndarray)
     return obs
+
+
+Batch = namedtuple("Batch", [*Transitions._fields, "weight", "index"])
+
+
+def batches(memory: Memory, *given: Any, **options: Any) -> Iterator[Any]:
+    """The batches of `memory.samples`: the columns of their rows, with weights and indices."""
+    for sample in memory.samples(*given, **options):
+        for one in split(sample, memory.batch_size):
+            yield Batch(*one.rows, one.weight, one.index)
 
 
 class Stream:

@@ -20,7 +20,7 @@ from tests.nets.test_program import (
     rollouts_of,
     use_graph,
 )
-from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, StackStream, Stream
+from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, StackStream, Stream, batches
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -101,7 +101,7 @@ def test_draws_are_those_of_the_batches():
             memory.add(Stream(2, seed=7).rollout(60))
             memories.append(memory)
         whole, drawn = memories
-        for a, b in zip(whole.batches(5, 0.4), drawn.draws(5, 0.4), strict=True):
+        for a, b in zip(batches(whole, 5, 0.4), drawn.draws(5, 0.4), strict=True):
             np.testing.assert_array_equal(a.index, b.index)
             np.testing.assert_array_equal(a.weight, b.weight)
         assert whole.rng.bit_generator.state == drawn.rng.bit_generator.state

@@ -20,7 +20,7 @@ from gymnasium_solver.data.ring import EpisodeBounds
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.observations import ACHIEVED, DESIRED, GoalFunctions
-from tests.unit.replay_stream import ACTIONS, OBS_SPACE, Stream, plain
+from tests.unit.replay_stream import ACTIONS, OBS_SPACE, Stream, batches, plain
 
 GAMMA = 0.5
 FAR = 1000.0  # the t of goals that nobody reaches
@@ -112,7 +112,7 @@ def test_every_goal_was_achieved_in_the_same_episode(
     memory = memory_for(stream, capacity, Her(strategy=strategy))
     for i in range(40):
         fill(memory, stream, 9, seed=i)
-        for sample in memory.batches(2):
+        for sample in batches(memory, 2):
             check_sample(sample, stream, strategy)
 
 
@@ -120,7 +120,7 @@ def test_the_share_of_new_goals_and_their_offsets_are_even() -> None:
     stream = GoalStream(1, seed=0, max_length=5)
     memory = memory_for(stream, 10_000, Her(strategy="future", k=4), batch_size=5000)
     memory.add(stream.goal_rollout(2000))
-    (sample,) = memory.batches(1)
+    (sample,) = batches(memory, 1)
     found = check_sample(sample, stream, "future")
     assert len(found) / 5000 == pytest.approx(0.8, abs=0.02)
     offsets = Counter(goal - t for t, goal, final in found if final - t == 4)
@@ -133,7 +133,7 @@ def test_any_goal_of_the_episode_is_drawn() -> None:
     stream = GoalStream(1, seed=0, max_length=5)
     memory = memory_for(stream, 10_000, Her(strategy="episode", k=1), batch_size=5000)
     memory.add(stream.goal_rollout(2000))
-    (sample,) = memory.batches(1)
+    (sample,) = batches(memory, 1)
     found = check_sample(sample, stream, "episode")
     assert len(found) / 5000 == pytest.approx(0.5, abs=0.03)
     goals = Counter(goal for t, goal, final in found if (t, final) == (2, 4))
@@ -147,7 +147,7 @@ def test_an_n_step_return_ends_where_the_new_goal_is_reached(n_step: int) -> Non
     n_new = 0
     for i in range(20):
         fill(memory, stream, 3, seed=i)
-        for sample in memory.batches(1):
+        for sample in batches(memory, 1):
             assert isinstance(sample.obs, dict)
             assert isinstance(sample.next_obs, dict)
             for b in range(len(sample.reward)):
@@ -171,7 +171,7 @@ def test_scaling_and_clipping_come_after_the_new_reward() -> None:
         stream = GoalStream(1, seed=0)
         memory = memory_for(stream, 1000, Her(strategy="final", k=1000))
         memory.add(stream.goal_rollout(200))
-        samples.append(next(memory.batches(1, **more)))
+        samples.append(next(batches(memory, 1, **more)))
     raw, scaled = samples
     np.testing.assert_array_equal(scaled.index, raw.index)
     np.testing.assert_allclose(scaled.reward, np.clip(raw.reward * 0.5, -1, 1))
@@ -184,7 +184,7 @@ def test_what_does_not_depend_on_the_goal_stays() -> None:
     memory.add(stream.goal_rollout(150))
     memory.add(stream.goal_rollout(20, extra=-7))
     memory.add(stream.goal_rollout(150))
-    (sample,) = memory.batches(1)
+    (sample,) = batches(memory, 1)
     assert isinstance(sample.obs, dict)
     assert isinstance(sample.next_obs, dict)
     left = sample.reward - reward(sample.next_obs[ACHIEVED], sample.obs[DESIRED])
@@ -197,7 +197,7 @@ def test_without_compute_terminated_the_ends_stay() -> None:
         stream, 1000, Her(strategy="future", k=1000), goals=GoalFunctions(reward), batch_size=400
     )
     memory.add(stream.goal_rollout(300))
-    (sample,) = memory.batches(1)
+    (sample,) = batches(memory, 1)
     assert isinstance(sample.obs, dict)
     for (env, episode, t), discount in zip(
         sample.obs["observation"].astype(int).tolist(), sample.discount, strict=True
@@ -211,7 +211,7 @@ def test_a_reward_that_is_not_compute_rewards_is_refused() -> None:
     memory = memory_for(stream, 1000, Her())
     memory.add(stream.goal_rollout(50, extra=2))
     with pytest.raises(ConfigError, match=r"the reward is not what the env's compute_reward gives"):
-        next(memory.batches(1))
+        next(batches(memory, 1))
 
 
 def test_draws_are_those_of_the_seed_and_none_without_hindsight() -> None:
@@ -220,7 +220,7 @@ def test_draws_are_those_of_the_seed_and_none_without_hindsight() -> None:
         stream = GoalStream(2, seed=0)
         memory = memory_for(stream, 100, Her(), seed=seed)
         fill(memory, stream, 10)
-        samples.append(next(memory.batches(1)))
+        samples.append(next(batches(memory, 1)))
     one, same, other = (sample.obs[DESIRED].tolist() for sample in samples)
     assert one == same != other
 
@@ -238,7 +238,7 @@ def test_saved_rows_rebuild_the_bounds_of_episodes(capacity: int) -> None:
             start = max(again.replay.n_added, memory.replay.oldest_row)
             again.replay.put_rows(start, memory.replay.rows(start, memory.replay.n_added))
             again.load_state(*memory.state())
-            samples = [list(m.batches(3)) for m in (memory, again)]
+            samples = [list(batches(m, 3)) for m in (memory, again)]
             for one, two in zip(*samples, strict=True):
                 assert isinstance(one.obs, dict)
                 assert isinstance(two.obs, dict)
@@ -275,7 +275,7 @@ def test_other_ways_to_draw_keep_to_the_episode(more: dict[str, Any]) -> None:
     memory = memory_for(stream, 50, Her(), **more)
     for i in range(10):
         fill(memory, stream, 5, seed=i)
-        for sample in memory.batches(2):
+        for sample in batches(memory, 2):
             check_sample(sample, stream, "future")
             memory.update_priorities(sample.index, np.ones(len(sample.index)))
 

@@ -9,7 +9,15 @@ import pytest
 from gymnasium_solver.data.memory import Memory
 from gymnasium_solver.data.replay import Replay, Transitions
 from gymnasium_solver.errors import ConfigError, RunError
-from tests.unit.replay_stream import ACTIONS, N_FRAMES, OBS_SPACE, StackStream, Stream, plain
+from tests.unit.replay_stream import (
+    ACTIONS,
+    N_FRAMES,
+    OBS_SPACE,
+    StackStream,
+    Stream,
+    batches,
+    plain,
+)
 from tests.unit.test_replay import GAMMA, check_batch
 
 COLUMNS = Transitions._fields
@@ -49,7 +57,7 @@ def test_every_chain_of_every_batch_stays_in_its_episode(prioritized, n_envs):
         if rng.random() < 0.1:
             stream.restart()
         memory.add(stream.rollout(int(rng.integers(1, 12))))
-        for sample in memory.batches(2, beta=0.5):
+        for sample in batches(memory, 2, beta=0.5):
             check_batch(transitions_of(sample), stream, 3, GAMMA)
             memory.update_priorities(sample.index, rng.normal(size=16).astype(np.float32))
         if memory.priorities is not None:  # 0 exactly where there is nothing to sample
@@ -73,7 +81,7 @@ def test_priorities_follow_the_frames_that_are_gone():
 def test_a_batch_has_the_columns_of_its_index():
     memory = memory_of(3, batch_size=5)
     memory.add(Stream(3, seed=2).rollout(12))
-    for sample in memory.batches(4, reward_scale=0.5, reward_clip=1.0):
+    for sample in batches(memory, 4, reward_scale=0.5, reward_clip=1.0):
         expected = memory.replay.transitions(sample.index, 3, GAMMA, 0.5, 1.0)
         for name in COLUMNS[:-1]:
             np.testing.assert_array_equal(getattr(sample, name), getattr(expected, name))
@@ -90,7 +98,7 @@ def test_masks_come_with_the_batch(prioritized):
     rows = steady().rollout(10)
     rows.mask = np.arange(11)[:, None, None] % 3 != np.arange(3)  # at t, action t % 3 is illegal
     memory.add(rows)
-    for sample in memory.batches(3):
+    for sample in batches(memory, 3):
         assert sample.next_mask is not None
         illegal = plain(sample.next_obs)[:, 2].astype(int) % 3
         assert not sample.next_mask[np.arange(8), illegal].any()
@@ -102,10 +110,10 @@ def test_as_many_batches_as_asked_for_over_several_gathers(batch_size):
     memory = memory_of(batch_size=batch_size)
     memory.add(Stream(1).rollout(40))
     n_batches = 600 if batch_size == 64 else 3
-    samples = list(memory.batches(n_batches))
+    samples = list(batches(memory, n_batches))
     assert len(samples) == n_batches
     assert all(sample.obs.shape == (batch_size, 3) for sample in samples)
-    assert list(memory.batches(0)) == []
+    assert list(batches(memory, 0)) == []
 
 
 def test_large_observations_are_not_gathered_all_at_once():
@@ -118,7 +126,7 @@ def test_large_observations_are_not_gathered_all_at_once():
     gathered = []
     original = memory.replay.transitions
     memory.replay.transitions = lambda index, *a: gathered.append(len(index)) or original(index, *a)  # type: ignore
-    assert len(list(memory.batches(100))) == 100
+    assert len(list(batches(memory, 100))) == 100
     assert max(gathered) * memory.replay.transition_bytes <= 4 * 2**20
 
 
@@ -126,7 +134,7 @@ def test_large_observations_are_not_gathered_all_at_once():
 def test_an_empty_memory_says_so_at_once(prioritized):
     memory = memory_of(prioritized=prioritized)
     with pytest.raises(ConfigError, match="no transitions to sample"):
-        next(memory.batches(1))
+        next(batches(memory, 1))
 
 
 @pytest.mark.parametrize("prioritized", [False, True])
@@ -146,14 +154,14 @@ def test_len_is_the_number_of_env_steps_stored(prioritized):
 def test_updates_change_the_very_next_batch():
     memory = memory_of(batch_size=100, prioritized=True, alpha=1.0, eps=0.0, n_step=1)
     memory.add(steady().rollout(10))
-    batches = memory.batches(2, beta=1.0)
-    first = next(batches)
+    drawn = batches(memory, 2, beta=1.0)
+    first = next(drawn)
     assert np.bincount(first.index).tolist() == [10] * 10  # all alike, stratified
     assert first.weight.tolist() == [1] * 100
     errors = np.zeros(10)
     errors[[2, 7]] = 1, -3
     memory.update_priorities(np.arange(10), errors)
-    second = next(batches)
+    second = next(drawn)
     assert np.bincount(second.index, minlength=10).tolist() == [0, 0, 25, 0, 0, 0, 0, 75, 0, 0]
     # p = 1/4 and 3/4: (10 * 1/4) ** -1 is the largest
     np.testing.assert_allclose(second.weight[second.index == 2], 1)
@@ -184,7 +192,7 @@ def test_combined_batches_always_end_with_the_newest(prioritized, n_envs):
         if not rows.env_steps:
             continue
         newest = plain(rows.obs)[0][rows.valid[0]][:4]
-        for sample in memory.batches(3):
+        for sample in batches(memory, 3):
             assert len(sample.index) == 4
             np.testing.assert_array_equal(sample.obs[4 - len(newest) :], newest)
             check_batch(transitions_of(sample), stream, 3, GAMMA)
@@ -193,7 +201,7 @@ def test_combined_batches_always_end_with_the_newest(prioritized, n_envs):
 def test_the_newest_are_as_rare_as_any_without_the_flag():
     memory = memory_of(capacity=1000, batch_size=4)
     memory.add(steady().rollout(1000))
-    assert not any((sample.index == 999).any() for sample in memory.batches(5))
+    assert not any((sample.index == 999).any() for sample in batches(memory, 5))
 
 
 # -- state --------------------------------------------------------------------------------------
@@ -209,7 +217,7 @@ def grow(memory, stream, rng, n):
         for each in memory:
             each.add(rows)
         error = rng.normal(size=16).astype(np.float32)
-        for samples in zip(*(each.batches(3, beta=0.6) for each in memory), strict=True):
+        for samples in zip(*(batches(each, 3, beta=0.6) for each in memory), strict=True):
             seen.append(samples)
             for each, sample in zip(memory, samples, strict=True):
                 each.update_priorities(sample.index, error)

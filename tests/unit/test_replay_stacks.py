@@ -13,7 +13,7 @@ from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, EnvError, RunError
 from gymnasium_solver.spaces.observations import obs_arrays
-from tests.unit.replay_stream import ACTIONS, StackStream
+from tests.unit.replay_stream import ACTIONS, StackStream, batches
 from tests.unit.replay_stream import N_FRAMES as K
 from tests.unit.test_replay import check_batch
 
@@ -177,7 +177,7 @@ def test_batches_of_a_memory_are_dicts(prioritized: bool) -> None:
         if memory.priorities is not None:
             valid = replay.is_valid(np.arange(replay.n_rows * replay.n_envs))
             np.testing.assert_array_equal(memory.priorities.leaves > 0, valid)
-    for sample in memory.batches(5):
+    for sample in batches(memory, 5):
         expected = replay.transitions(sample.index, 2, GAMMA)
         assert isinstance(sample.obs, dict)
         assert isinstance(expected.obs, dict)
