@@ -386,7 +386,8 @@ class ReplayLearner(Learner):
         if self.device_replay is not None:
             return self.device_replay.request(sample.index, sample.weight, gamma, *shaping)
         mask: Any = self.memory.replay.masks(sample.index) if self.reads_masks else None
-        return ReplayBatch(**sample.rows._asdict(), weight=sample.weight, mask=mask)
+        weight: Any = sample.weight
+        return ReplayBatch(**sample.rows._asdict(), weight=weight, mask=mask)
 
     def batch_of(self, columns: Any) -> Any:
         """The batch, from what `columns` returned, as tensors on the device."""

@@ -5,8 +5,8 @@ lengths and endings are drawn; `endings` tells of every (env, episode) that is o
 ended and how: "terminated", "truncated", or "cut" (by a restart of all envs).
 """
 
-from collections.abc import Iterator
 from collections import namedtuple
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 

@@ -13,7 +13,7 @@ from gymnasium_solver.data.memory_check import available_memory_bytes, check_fit
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.actions import action_kind
-from tests.unit.replay_stream import ACTIONS, batches
+from tests.unit.replay_stream import ACTIONS
 
 MEGABYTE = 1000 * 1024
 ATARI = spaces.Box(0, 255, (4, 84, 84), np.uint8)
@@ -68,8 +68,8 @@ FILL = """
     memory = Memory(replay, n_step=3, gamma=0.99, batch_size=32, rng=np.random.default_rng(0))
     while replay.oldest_row == 0:
         memory.add(rows)
-    for sample in batches(memory, 4):
-        assert (sample.obs == 7).all() and (sample.next_obs == 7).all()
+    for sample in memory.samples(4):
+        assert (sample.rows.obs == 7).all() and (sample.rows.next_obs == 7).all()
     print(len(memory), Replay.estimate_bytes(*arguments, frame_stacks={"": 4}), resident() - before)
 """
 
