@@ -39,6 +39,7 @@ from gymnasium_solver.spaces.space_types import (
     is_box,
     is_product,
     parts_of,
+    shown,
     whole_range,
 )
 
@@ -133,8 +134,8 @@ def load_demonstrations(
         _check_observations(source.observation_space, observation_space, where, env_id)
     if source.action_space is not None and not _same_leaf(source.action_space, actions.space):
         raise ConfigError(
-            f"{where} has the actions {_shown(source.action_space)}, but {env_id} has "
-            f"{_shown(actions.space)}"
+            f"{where} has the actions {shown(source.action_space)}, but {env_id} has "
+            f"{shown(actions.space)}"
         )
     n = source.n_steps
     if n == 0:
@@ -184,7 +185,7 @@ def _put(
     if given.shape != (n, *action_shape(actions.space)) or not _are_legal(actions.space, given):
         raise ConfigError(
             f"{where} do not fit: the dataset has actions of shape {given.shape[1:]} from "
-            f"{given.min():g} to {given.max():g}, the environment takes {_shown(actions.space)}"
+            f"{given.min():g} to {given.max():g}, the environment takes {shown(actions.space)}"
         )
     found.actions[rows] = actions.from_env(given)
     found.reward[rows] = episode.rewards
@@ -214,14 +215,9 @@ def _check_observations(given: Space, own: Space, where: str, env_id: str) -> No
     for name, part in part_spaces(own).items():
         if name not in parts or not _same_leaf(parts[name], part):
             raise ConfigError(
-                f"{where} has the observations {_shown(given)}, but {env_id} has {_shown(own)}. "
+                f"{where} has the observations {shown(given)}, but {env_id} has {shown(own)}. "
                 "Train with the env_kwargs and env_wrappers that it was recorded with."
             )
-
-
-def _shown(space: Space) -> str:
-    """The space in one line: the text of a space with arrays has several."""
-    return " ".join(str(space).split())
 
 
 def _same_leaf(given: Space, own: Space) -> bool:

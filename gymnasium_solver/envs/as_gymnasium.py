@@ -42,11 +42,10 @@ from gymnasium_solver.envs.vector import (
 )
 from gymnasium_solver.envs.wrappers.wrapping import lower, wrap, wrapper_class
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.observations import part_spaces, take_rows
+from gymnasium_solver.spaces.observations import layout, take_rows
 from gymnasium_solver.spaces.space_types import (
     from_native,
     from_native_batch,
-    number_type,
     space_from_json,
     space_to_json,
 )
@@ -86,11 +85,6 @@ class Treatment:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         space = space_from_json(data["observation_space"])
         return cls(space, list(data["wrappers"]), list(data["own_env"]))
-
-
-def layout(space: Space) -> dict[str, Any]:
-    """Shape and dtype of each part."""
-    return {name: number_type(part) for name, part in part_spaces(space).items()}
 
 
 def treatment_of(env: VectorEnv, config: Config) -> Treatment:

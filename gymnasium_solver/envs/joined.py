@@ -16,8 +16,14 @@ import numpy as np
 from gymnasium_solver.envs.spec import TaskFacts
 from gymnasium_solver.envs.vector import Info, Step, VectorEnv, env_seeds
 from gymnasium_solver.errors import EnvError
-from gymnasium_solver.spaces.observations import GoalFunctions, part_spaces, space_of
-from gymnasium_solver.spaces.space_types import Space, is_box, is_dict, number_type
+from gymnasium_solver.spaces.observations import (
+    GoalFunctions,
+    join_obs,
+    layout,
+    part_spaces,
+    space_of,
+)
+from gymnasium_solver.spaces.space_types import Space, is_box, is_dict, shown
 
 OBS, TASK = "obs", "task"  # parts, where the observation itself has none
 
@@ -52,13 +58,14 @@ class JoinedEnv(VectorEnv):
 
     def reset(self, seed: int) -> Any:
         seeds = zip(self.envs, self.seeds(seed), strict=True)
-        return joined([env.reset(own) for env, own in seeds])
+        return join_obs(np.concatenate, [env.reset(own) for env, own in seeds])
 
     def step(self, actions: Any) -> Step:
         parts = np.split(np.asarray(actions), self.first_rows[1:-1])
         steps = [env.step(part) for env, part in zip(self.envs, parts, strict=True)]
         *columns, infos = zip(*steps, strict=True)
-        return Step(*[*map(joined, columns), _joined_info(infos, self._sizes)])
+        joined = [join_obs(np.concatenate, column) for column in columns]
+        return Step(*[*joined, _joined_info(infos, self._sizes)])
 
     def goal_functions(self) -> GoalFunctions:
         return self.envs[0].goal_functions()
@@ -70,13 +77,6 @@ class JoinedEnv(VectorEnv):
     def close(self) -> None:
         for env in self.envs:
             env.close()
-
-
-def joined(parts: Sequence[Any]) -> Any:
-    """Batches one after another; of observations in parts, part by part."""
-    if isinstance(parts[0], dict):
-        return {name: joined([part[name] for part in parts]) for name in parts[0]}
-    return np.concatenate(parts)
 
 
 def _joined_info(infos: Sequence[Mapping[str, Any]], sizes: Sequence[int]) -> Info:
@@ -128,7 +128,8 @@ class TaskEnv(JoinedEnv):
         with fewer envs than tasks, only the first ones are played."""
         super().__init__(envs)
         for env, name in zip(envs, names, strict=False):
-            _check_same(self.envs[0], names[0], env, name)
+            if found := difference(self.envs[0], names[0], env, name):
+                raise EnvError(f"tasks: {found}; all tasks need the same spaces.")
         space = _widest([env.observation_space for env in self.envs])
         self._in_array = _is_vector(space)
         self.observation_space = _with_task(space, len(names)) if one_hot else space
@@ -162,22 +163,18 @@ class TaskEnv(JoinedEnv):
         return {**(obs if isinstance(obs, dict) else {OBS: obs}), TASK: self._task}
 
 
-def _check_same(first: VectorEnv, first_name: str, env: VectorEnv, name: str) -> None:
-    """EnvError unless a task has the spaces of the first one; bounds of observations may differ."""
-    ours, theirs = first.observation_space, env.observation_space
-    observed = "observations", _layout(ours) == _layout(theirs), ours, theirs
-    acts = "actions", first.action_space == env.action_space, first.action_space, env.action_space
-    for kind, is_same, *found in (observed, acts):
+def difference(env: VectorEnv, name: str, other: VectorEnv, other_name: str) -> str | None:
+    """What differs in the spaces of two envs, in words; bounds of observations may."""
+    seen = env.observation_space, other.observation_space
+    acts = env.action_space, other.action_space
+    for kind, pair, is_same in (
+        ("observations", seen, layout(seen[0]) == layout(seen[1])),
+        ("actions", acts, acts[0] == acts[1]),
+    ):
         if not is_same:
-            shown = [" ".join(str(space).split()) for space in found]
-            raise EnvError(
-                f"tasks: {first_name} has the {kind} {shown[0]}, {name} has {shown[1]}; all tasks "
-                "need the same spaces."
-            )
-
-
-def _layout(space: Space) -> list[Any]:
-    return [(name, number_type(part)) for name, part in part_spaces(space).items()]
+            own, theirs = map(shown, pair)
+            return f"{name} has the {kind} {own}, {other_name} has {theirs}"
+    return None
 
 
 def _widest(spaces: Sequence[Any]) -> Space:

@@ -27,6 +27,7 @@ from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import (
     Space,
     is_image,
+    join_obs,
     obs_arrays,
     part_spaces,
     unit_scale,
@@ -157,7 +158,7 @@ def record(env: VectorEnv, n_steps: int, seed: int = SEED, action_seed: int = SE
         lengths=[int(step.episode_length[row]) for step, row in over],
         returns=[float(step.episode_return[row]) for step, row in over],
         ends=[ENDS[step.terminated[row] + 2 * step.truncated[row]] for step, row in over],
-        **{name: _stacked([getattr(step, name) for step in steps]) for name in STACKED},
+        **{n: join_obs(np.stack, [getattr(step, n) for step in steps]) for n in STACKED},
     )
 
 
@@ -238,12 +239,6 @@ def _pairs(rollout: Rollout, history: int, with_actions: bool) -> RepeatedPairs:
     if whole.any():
         found.add(columns, rollout.reward[first:][whole])
     return found
-
-
-def _stacked(rows: list[Any]) -> Any:
-    if isinstance(rows[0], dict):
-        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    return np.stack(rows)
 
 
 def why_normalize_obs(space: Space, rollout: Rollout) -> str | None:

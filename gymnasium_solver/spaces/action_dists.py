@@ -41,7 +41,7 @@ from gymnasium_solver.spaces.actions import (
     softmax,
 )
 from gymnasium_solver.spaces.observations import Space
-from gymnasium_solver.spaces.space_types import is_product, parts_of
+from gymnasium_solver.spaces.space_types import is_box, is_discrete, is_product, parts_of
 
 LOG_STD_MIN, LOG_STD_MAX = -10.0, 2.0
 BOUNDED_STD = (0.1, 1.0)  # least and greatest deviation of a bounded normal
@@ -391,17 +391,18 @@ class GumbelActions(ActionKind):
 
 # -- choosing -------------------------------------------------------------------------------------
 
-_BOX = ("gaussian", "gaussian_state", "squashed", "beta", "multivariate", "lognormal", "gumbel")
-_DISCRETE = ("categorical", "gumbel", "argmax")
-_OF_STATE = {
+_BOX: dict[str, Callable[..., ActionKind]] = {
+    "gaussian": BoxActions,
     "gaussian_state": StateGaussianActions,
     "squashed": SquashedActions,
+    "beta": BetaActions,
+    "multivariate": MultivariateActions,
     "lognormal": LogNormalActions,
     "gumbel": GumbelBoxActions,
 }
-_OTHERS: dict[str, Callable[[Any], ActionKind]] = {
-    "beta": BetaActions,
-    "multivariate": MultivariateActions,
+_DISCRETE: dict[str, Callable[..., ActionKind]] = {
+    "categorical": DiscreteActions,
+    "gumbel": GumbelActions,
     "argmax": ArgmaxActions,
 }
 
@@ -434,28 +435,30 @@ def chosen_kind(
 
         return ProductActions(plain.space, of_leaf)  # type: ignore[arg-type]
     if not sde and not _fits(space, dist):
-        known = _BOX if isinstance(plain, BoxActions) else _DISCRETE
-        fits = ", ".join(known) if isinstance(plain, BoxActions | DiscreteActions) else "auto"
+        fits = ", ".join(_dists(space)) or "auto"
         raise ConfigError(f"action_dist: {dist} does not fit {space}; use {fits}")
     needs_bounds = dist in ("squashed", "beta", "lognormal")
     if needs_bounds and isinstance(plain, BoxActions) and not plain.is_bounded:
         raise ConfigError(f"action_dist: {dist} needs finite bounds, but actions are {space}")
-    own: Any = space
     if sde:
         kind = SquashedActions if dist == "squashed" else StateGaussianActions
-        return kind(own, limits=(-math.inf, math.inf))
-    if dist == "gumbel" and isinstance(plain, DiscreteActions):
-        return GumbelActions(own, temperature)
-    if dist in _OF_STATE:
-        return _OF_STATE[dist](own, log_std_init)
-    return _OTHERS[dist](own) if dist in _OTHERS else plain
+        return kind(space, limits=(-math.inf, math.inf))  # type: ignore[arg-type]
+    if dist == "gumbel" and is_discrete(space):
+        return GumbelActions(space, temperature)
+    make = _dists(space)[dist]
+    is_of_state = isinstance(make, type) and issubclass(make, StateGaussianActions)
+    return make(space, log_std_init) if is_of_state else make(space)
+
+
+def _dists(space: Space) -> dict[str, Callable[..., ActionKind]]:
+    """The distributions that fit a space; none for spaces of other kinds."""
+    return _BOX if is_box(space) else _DISCRETE if is_discrete(space) else {}
 
 
 def _fits(space: Any, dist: str) -> bool:
     if is_product(space):
         return any(_fits(part, dist) for part in parts_of(space).values())
-    fits_box = dist in _BOX and isinstance(space, spaces.Box)
-    return fits_box or (dist in _DISCRETE and isinstance(space, spaces.Discrete))
+    return dist in _dists(space)
 
 
 # -- requirements of algorithms -------------------------------------------------------------------

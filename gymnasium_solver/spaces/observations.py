@@ -21,7 +21,14 @@ from gymnasium import spaces
 
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import Space as Space  # other rooms take it from here
-from gymnasium_solver.spaces.space_types import as_float32, is_array, is_box, is_dict, is_tuple
+from gymnasium_solver.spaces.space_types import (
+    as_float32,
+    is_array,
+    is_box,
+    is_dict,
+    is_tuple,
+    number_type,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -42,6 +49,13 @@ def map_obs(function: Callable[[T], R], obs: "T | dict[str, T]") -> "R | dict[st
 def obs_len(obs: Any) -> int:
     """Number of rows in a batch of observations."""
     return len(next(iter(obs.values()))) if isinstance(obs, dict) else len(obs)
+
+
+def join_obs(join: Callable[[Sequence[Any]], Any], batches: Sequence[Any]) -> Any:
+    """Batches as one: `join` (np.concatenate, np.stack) of the arrays, or of those of each part."""
+    if isinstance(batches[0], dict):
+        return {name: join([part[name] for part in batches]) for name in batches[0]}
+    return join(batches)
 
 
 def take_rows(obs: Any, index: Any) -> Any:
@@ -71,6 +85,11 @@ def obs_arrays(obs: Any) -> Iterator[tuple[str, Any]]:
 def part_spaces(space: Space) -> dict[str, Space]:
     """The parts of a delivered observation space by name; {"": space} for an array space."""
     return dict(space.spaces) if is_dict(space) else {"": space}
+
+
+def layout(space: Space) -> dict[str, Any]:
+    """Shape and dtype of each part."""
+    return {name: number_type(part) for name, part in part_spaces(space).items()}
 
 
 def space_of(parts: Mapping[str, Space]) -> Space:

@@ -72,6 +72,11 @@ def whole_range(space: Any) -> tuple[Any, Any]:
     return int(limits.min), int(limits.max)
 
 
+def shown(space: Any) -> str:
+    """A space in one line: the text of one with arrays has several."""
+    return " ".join(str(space).split())
+
+
 def number_type(space: Space) -> Any:
     """What two spaces of the same numbers share, whatever the bounds of real ones: two engines may
     differ in the bounds of the same task."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.as_gymnasium import layout
+from gymnasium_solver.envs.joined import difference
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config, training_env
 from gymnasium_solver.envs.vector import VectorEnv
@@ -58,18 +58,8 @@ class Stages:
             except (EnvError, ConfigError) as error:
                 raise ConfigError(f"{name}: {error}") from None
             own.close()
-            spaces = own.observation_space, env.observation_space
-            actions = own.action_space, env.action_space
-            for kind, is_same, (given, wanted) in (
-                ("observations", layout(spaces[0]) == layout(spaces[1]), spaces),
-                ("actions", actions[0] == actions[1], actions),
-            ):
-                if not is_same:
-                    shown = [" ".join(str(space).split()) for space in (given, wanted)]
-                    raise ConfigError(
-                        f"{name} has the {kind} {shown[0]}, {env.spec.env_id} has {shown[1]}; all "
-                        "stages need the same spaces"
-                    )
+            if found := difference(own, name, env, env.spec.env_id):
+                raise ConfigError(f"{found}; all stages need the same spaces")
 
     def stage_config(self, number: int, values: dict[str, Any]) -> Config:
         """The config with the environment of a stage, and these arguments."""

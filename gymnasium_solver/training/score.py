@@ -18,7 +18,7 @@ import numpy as np
 
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv, layout
+from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv
 from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.make import eval_env
 from gymnasium_solver.envs.vector import VectorEnv
@@ -28,6 +28,7 @@ from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.query import get_events
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.summary import Fields
+from gymnasium_solver.spaces.observations import layout
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.agents import agent_from_checkpoint, load_agent, load_progress
 from gymnasium_solver.training.evaluate import (

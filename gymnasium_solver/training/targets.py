@@ -24,7 +24,7 @@ from gymnasium_solver.config.blocks import EnvFields
 from gymnasium_solver.config.find import SUFFIXES
 from gymnasium_solver.config.load import apply_overrides, config_dict
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv, Treatment, layout, treatment_of
+from gymnasium_solver.envs.as_gymnasium import BatchEnv, SingleEnv, Treatment, treatment_of
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.spec import family_of, registry_entry
 from gymnasium_solver.envs.vector import VectorEnv
@@ -32,6 +32,7 @@ from gymnasium_solver.errors import ConfigError, EnvError, GsolveError, RunError
 from gymnasium_solver.runs.query import acts_greedily
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
+from gymnasium_solver.spaces.observations import layout
 from gymnasium_solver.suggest import did_you_mean
 from gymnasium_solver.training.agents import run_treatment
 from gymnasium_solver.training.prepare import build_config, load_config

@@ -22,7 +22,7 @@ from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.nets.describe import use_network
-from gymnasium_solver.spaces.observations import map_obs
+from gymnasium_solver.spaces.observations import join_obs, map_obs
 from gymnasium_solver.tree import map_tree
 
 MOST_ROWS, FEWEST_ROWS = 512, 16
@@ -72,7 +72,7 @@ class Monitor(Extension):
 
     def _ranks(self) -> dict[str, float]:
         net, shape = self.learner.net, self.learner.actions.shape
-        obs = _joined(self._obs)
+        obs = join_obs(np.concatenate, self._obs)
         rows = map_tree(lambda part: on_device(part[-MOST_ROWS:], self.learner.device), obs)
         with watch_units(net) as units:
             use_network(net, rows, math.prod(shape) if shape else 0)
@@ -97,9 +97,3 @@ def effective_rank(features: Tensor) -> float:
 def _first(obs: Any) -> np.ndarray:
     array: np.ndarray = next(iter(obs.values())) if isinstance(obs, dict) else obs
     return array
-
-
-def _joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], dict):
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return np.concatenate(parts)

@@ -23,7 +23,7 @@ from gymnasium_solver.envs.vector import ObservationWrapper, VectorEnv, VectorWr
 from gymnasium_solver.envs.wrappers.options import require
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import part_spaces, space_of
-from gymnasium_solver.spaces.space_types import Space, is_box, is_dict, is_discrete
+from gymnasium_solver.spaces.space_types import Space, is_box, is_dict, is_discrete, shown
 from gymnasium_solver.suggest import did_you_mean
 
 PerComponent = float | list[float]
@@ -308,11 +308,11 @@ def parts_wrapper(env: VectorEnv, obs_keys: ObsKeys | None) -> tuple[list[dict[s
             f"obs_keys: [{', '.join(parts)}]"
         )
         return [{"id": "ObservationParts", "keep": [n for n in parts if n != hidden]}], note
-    env_id = env.spec.env_id
+    env_id, given = env.spec.env_id, shown(env.observation_space)[:80]
     if not is_dict(env.observation_space):
         raise EnvError(
-            f"obs_keys: {env_id} has observations in one part, {_short(env.observation_space)}: "
-            "there is nothing to choose. Leave obs_keys unset."
+            f"obs_keys: {env_id} has observations in one part, {given}: there is nothing to "
+            "choose. Leave obs_keys unset."
         )
     drops = isinstance(obs_keys, Mapping)
     names = list(obs_keys["drop"] if isinstance(obs_keys, Mapping) else obs_keys)
@@ -356,7 +356,3 @@ def in_parts(env_id: str, kwargs: dict[str, Any], obs_keys: ObsKeys | None) -> d
             "observation: dict, or leave obs_keys unset."
         )
     return {**kwargs, "observation": "dict"}
-
-
-def _short(space: Any) -> str:
-    return " ".join(str(space).split())[:80]
