@@ -5,23 +5,7 @@ A subclass of `OwnEnv` holds its state in attributes, arrays of N rows. It says 
 episodes begin (`_new`), how to advance and observe, and which actions are legal where not all are;
 autoreset, the time limit and the episode totals are the contract's.
 
-Bandit-v0, Bandit/<name>: each step pulls one arm (`Discrete(n_arms)`); the reward is a normal draw
-with that arm's mean and standard deviation; the observation is a constant 0, shape (1,). The
-episode terminates after `episode_length` pulls. Means do not depend on the seed, so a policy stays
-valid in every episode. env_kwargs: `n_arms` (10), `means` (one for each arm; evenly spaced from 0
-to 1), `stds` (a number, or one for each arm; 0.1), `episode_length` (10). Solved: halfway between
-the returns of always pulling the best and always pulling the second best arm. `SETS` has the arms
-of `Bandit/<name>`, which env_kwargs may change.
-
-Memory/RepeatPrevious<Easy|Medium|Hard>-v0   name the suit of the card shown `k` cards ago
-Memory/RepeatFirst<Easy|Medium|Hard>-v0      name the suit of the first card
-
-Only an agent with memory can solve them. They follow POPGym (Morad et al. 2023), written anew. Each
-step shows the suit of the next card of a shuffled deck, one-hot, and the action names a suit. A
-right answer pays 1 / n and a wrong one -1 / n, where n is the number of answers that count, so
-returns lie in [-1, 1] and a random agent gets -0.5. The first `k` answers of RepeatPrevious pay
-nothing. An episode shows every card once and then terminates. env_kwargs: `k` (RepeatPrevious: 4,
-32, 64) and `decks` of 52 cards (RepeatPrevious: 1, 2, 3; RepeatFirst: 1, 8, 16). Solved: 0.95.
+docs/envs.md and docs/suites.md say what bandits and memory tasks are, and which env_kwargs they take.
 """
 
 from abc import abstractmethod
@@ -146,7 +130,8 @@ SETS: dict[str, dict[str, Any]] = {
 
 
 class Bandit(OwnEnv):
-    """N bandits with the same arms. There is no state but the pulls made, which are counted."""
+    """N bandits with the same arms; the reward is a normal draw. There is no state but the pulls
+    made, which are counted. Solved: halfway between always pulling the best and the second best."""
 
     def __init__(
         self, request: EnvRequest, means: np.ndarray, stds: np.ndarray, episode_length: int
@@ -220,7 +205,9 @@ SOLVED = 0.95
 
 
 class Repeat(OwnEnv):
-    """N decks of cards. `k` None: the first card is asked for."""
+    """N decks of cards (POPGym, Morad et al. 2023, written anew): the action names the suit of the
+    card shown `k` cards ago or, with None, of the first one. A right answer pays 1 / n and a wrong
+    one -1 / n, where n is the number of answers that count. An episode shows every card once."""
 
     def __init__(self, request: EnvRequest, k: int | None, decks: int) -> None:
         observation = gymnasium.spaces.Box(0.0, 1.0, (N_SUITS,), np.float32)

@@ -1,41 +1,9 @@
-"""Probe environments: each isolates one thing that a learner must get right, with a known answer.
+"""Probe environments: each isolates one thing that a learner must get right, with a known answer,
+which docs/envs.md tells.
 
-All ids begin with Probe/ and end with -v0. Observations are one number unless the table names more.
-
-ConstantReward              obs 0, reward 1, one step                    V = 1
-ObsDependentReward          obs -1 or 1, reward = obs, one step          V(obs) = obs
-TwoStepDiscount             obs 0 then 1, reward 0 then 1, two steps     V(1) = 1, V(0) = gamma
-TruncatedReward             obs 0, reward 1, truncated every 4 steps     V = 1 / (1 - gamma)
-ActionReward                obs 0, reward 1 for action 1, else -1        action 1
-ObsActionReward             obs -1 or 1, reward 1 if action 1 <=> obs 1  action = obs > 0
-ActionRewardContinuous      obs 0, reward -(a - 0.5)^2                   a = 0.5
-ObsActionRewardContinuous   obs -1 or 1, reward -(a - obs / 2)^2         a = obs / 2
-TwoStepDiscountContinuous, TruncatedRewardContinuous: as above, with actions that change nothing
-Memory                      obs -1 or 1, then 0; reward at the last of   action = first obs > 0;
-                            4 steps: 1 if action 1 <=> first obs 1,      return 1, without memory 0
-                            else -1
-Corridor                    obs from -1 to 1; actions lead left and      action 1; return 1,
-                            right; reward 1 at the right end, after      0 without exploration
-                            30 steps at least; 60 steps at most
-MemoryParts                 the same with a Dict: cue and noise;         as Memory; return 1
-                            action 2 is legal before the last step
-                            only, and there the only one
-DictObs                     signal -1 or 1, noise and kind at random;    action = signal > 0
-                            reward 1 if action 1 <=> signal 1, else -1
-MultiDiscrete               obs -1 or 1, actions [2, 3]; 1/2 for each    [1, 2] at obs 1,
-                            right component                              [0, 0] at -1; return 1
-MultiBinary                 obs -1 or 1, three bits; 1/3 for each right  [1, 0, 1] at obs 1,
-                            bit                                          [0, 1, 1] at -1; return 1
-DictAction                  obs -1 or 1, actions {go: Discrete(2), how:  go = obs > 0,
-                            Box(1)}; +-1 for go, -(how - obs / 2)^2      how = obs / 2; return 1
-Masked                      some actions forbidden, see the class        action 3, V = 2
-BitFlip                     goal environment: an action flips a bit;     flip the bits that differ
-                            -1 until the bits are the desired ones
-Image                       a bright square on the left or the right     action 0 left, 1 right
-Counting                    obs = (episode, step), reward 1              for tests of accounting
-
-Episodes end by termination, except TruncatedReward's; action probes last one step, Masked one or
-two.
+All ids begin with Probe/ and end with -v0. Observations are one number unless a class says more.
+Episodes end by termination, except TruncatedReward's and Corridor's; action probes last one step,
+Masked one or two.
 BitFlip takes env_kwargs `bits` (8), which is also its time limit; Image `shape` (4, 84, 84).
 Counting takes env_kwargs `length` (5) and `ends` (terminated, truncated, both, alternate): env i
 has episodes of length + i steps, so that the envs are out of phase; `episode` counts from 0.

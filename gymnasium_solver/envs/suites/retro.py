@@ -3,12 +3,8 @@
     make_vector_env("Retro/Airstriker-Genesis", 4)
     make_vector_env("Retro/SuperMarioBros-Nes", 8, env_kwargs={"state": "Level1-2"})
 
-Airstriker comes with its ROM; others must be yours: `gsolve roms import DIR`. Observations are
-stacks of gray 84 x 84 frames (channels first), actions are Discrete: nothing, or one button.
-
-A process can hold one emulator only, so each env has its own process. env_kwargs: those of
-game_options.ScreenOptions; `actions` (see buttons.ActionSet; START, SELECT and MODE are left out
-unless listed); `state`, where the game begins; `scenario`, which decides rewards and endings.
+A process can hold one emulator only, so each env has its own process. docs/suites.md has the
+env_kwargs; of the buttons START, SELECT and MODE are left out unless `actions` lists them.
 """
 
 import zipfile

@@ -3,22 +3,10 @@
     make_vector_env("VizDoom-Basic-v0", 8)
     make_vector_env("VizDoom-Custom-v0", 8, env_kwargs={"config_path": "maps/my_maze.cfg"})
 
-A scenario is a .cfg file: one of the package, or one in the folder VIZDOOM_SCENARIOS_DIR
-(`VizDoom-MyMaze-v0` is my_maze.cfg or MyMaze.cfg there), or `config_path`. Observations are stacks
-of gray 84 x 84 frames (channels first), actions are Discrete: nothing, or one button. Rewards are
-the scenario's own.
-
-EnvPool has these scenarios too, with rewards made from game variables instead of the scenario's
-(Basic pays 1 for the monster, not 106), and is slower: 930 against 2,800 steps/s of 8 Basic envs
-on two cores. So this engine is the only one for these ids.
-
-env_kwargs: those of game_options.ScreenOptions; `actions` (see `ActionSet`); `config_path`;
-`settings`, a block of lines that a .cfg may have (`{doom_skill: 4, kill_reward: 1}`);
-`pixels_only: false` for Dict observations {screen, variables}, where `variables` are the game
-variables that the scenario makes available, or those that env_kwargs `variables` lists.
-
-Each game is a process of its own. Seeds: each episode gets one, drawn from its env's generator, so
-that a trajectory depends on the seed and the actions alone.
+docs/suites.md explains scenarios and env_kwargs, and why EnvPool's VizDoom is not used (it is also
+slower: 930 against 2,800 steps/s of 8 Basic envs on two cores). Each game is a process of its own.
+Each episode gets a seed, drawn from its env's generator, so that a trajectory depends on the seed
+and the actions alone.
 """
 
 import os
