@@ -5,7 +5,8 @@ A subclass of `OwnEnv` holds its state in attributes, arrays of N rows. It says 
 episodes begin (`_new`), how to advance and observe, and which actions are legal where not all are;
 autoreset, the time limit and the episode totals are the contract's.
 
-docs/envs.md and docs/suites.md say what bandits and memory tasks are, and which env_kwargs they take.
+docs/envs.md and docs/suites.md say what bandits and memory tasks are and which env_kwargs they
+take.
 """
 
 from abc import abstractmethod
