@@ -46,6 +46,8 @@ from gymnasium_solver.spaces.observations import Obs, flatten_space
 HINT = 'JAX environments are an extra: pip install "gymnasium-solver[jax]"'
 BRAX_LIMIT = 1000  # Brax's own episode length
 _NEVER = 2**30
+jax: Any = imported("jax", "", HINT)
+jnp: Any = imported("jax.numpy", "", HINT)
 PLATFORMS = {"cpu": ("cpu",), "cuda": ("gpu", "cuda")}
 """torch's name of a device -> JAX's."""
 
@@ -82,8 +84,6 @@ class JaxEngine(TensorEngine):
         self._key: Any = None
 
     def not_on(self, device: torch.device) -> str | None:
-        import jax
-
         is_there = jax.default_backend() in PLATFORMS.get(device.type, ())
         return None if is_there else f"device: {device.type} (JAX is not there)"
 
@@ -93,8 +93,6 @@ class JaxEngine(TensorEngine):
         )
 
     def _reset(self, seed: int) -> tuple[Obs, Info]:
-        import jax
-
         key = jax.random.key(int(np.random.SeedSequence(seed).generate_state(1)[0]))
         obs, self._state, self._key = self._begin(key)
         return self._to_numpy(obs), {}
@@ -109,8 +107,6 @@ class JaxEngine(TensorEngine):
         return self._to_numpy(obs), to_numpy(reward), to_numpy(terminated), truncated, {}
 
     def _to_numpy(self, obs: Any) -> Obs:
-        import jax
-
         return self._read(jax.tree.map(to_numpy, obs))
 
     def close(self) -> None:
@@ -120,8 +116,6 @@ class JaxEngine(TensorEngine):
 
 def _batched(functions: Functions, n_envs: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The two compiled functions of all rows."""
-    import jax
-    import jax.numpy as jnp
 
     def begin(key: Any) -> Any:
         key, inner = jax.random.split(key)
@@ -150,8 +144,6 @@ def _batched(functions: Functions, n_envs: int) -> tuple[Callable[..., Any], Cal
 def _held(step: Callable[..., Any], n_frames: int) -> Callable[..., Any]:
     """A step of one row that holds its action for several frames and adds up their rewards. An
     episode that ends within stops there."""
-    import jax
-    import jax.numpy as jnp
 
     def held(key: Any, state: Any, action: Any) -> Any:
         def frame(_: Any, carry: Any) -> Any:
@@ -197,8 +189,6 @@ class JaxCopies(Copies):
         space: Space,
         device: torch.device,
     ):
-        import jax
-
         self.n_envs = n_envs
         self.generator = torch.Generator(device).manual_seed(seed)  # of the policy's noise
         begin, self._advance = _compiled(functions, n_envs, most_steps, space)
@@ -213,8 +203,6 @@ class JaxCopies(Copies):
         return torch.from_dlpack(self._obs)
 
     def step(self, actions: Tensor, fresh: State | None = None) -> DeviceStep:
-        import jax
-
         if not actions.is_floating_point():
             actions = actions.int()  # JAX has no int64 by default
         given = jax.dlpack.from_dlpack(actions.contiguous())
@@ -230,9 +218,6 @@ class JaxCopies(Copies):
         return {**states, GENERATOR: self.generator.get_state()}
 
     def load_state(self, saved: Mapping[str, Any]) -> None:
-        import jax
-        import jax.numpy as jnp
-
         leaves = []
         for i, own in enumerate(self._leaves()):
             data = jnp.asarray(saved_part(saved, f"{STATE}{i}", _plain(own).shape).numpy())
@@ -242,37 +227,26 @@ class JaxCopies(Copies):
         self.generator.set_state(torch.as_tensor(saved[GENERATOR]))
 
     def _leaves(self) -> list[Any]:
-        import jax
-
         return jax.tree.leaves((self._obs, self._carry))
 
 
 def settled(state: Any) -> Any:
     """A state whose arrays have types of their own. A number of Python's makes an array of a weak
     type, which the next step would change: the step would be compiled for both."""
-    import jax
-    import jax.numpy as jnp
-
     return jax.tree.map(lambda x: x if is_key(x) else jnp.asarray(x, x.dtype), state)
 
 
 def is_key(leaf: Any) -> bool:
     """Whether an array holds random keys."""
-    import jax
-
     return bool(jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _bound(arrays: Any) -> Any:
-    import jax
-
     return jax.device_put(arrays, jax.devices()[0])
 
 
 def _plain(leaf: Any) -> Any:
     """A leaf as numbers: a random key is none."""
-    import jax
-
     return jax.random.key_data(leaf) if is_key(leaf) else leaf
 
 
@@ -282,8 +256,6 @@ def _compiled(functions: Functions, n_envs: int, most_steps: int | None, space: 
     The carry holds the beginning of the next episode of each row. All of them are drawn anew when
     a row needs its second one, which takes at least an episode: of a thousand rows some end in
     nearly every step, and a reset of physics takes a tenth of the time of a step."""
-    import jax
-    import jax.numpy as jnp
 
     def opened(key: Any) -> Any:
         obs, state = jax.vmap(functions.reset)(jax.random.split(key, n_envs))
@@ -355,8 +327,6 @@ def make_brax(request: EnvRequest) -> VectorEnv:
 def _observed(env: Any) -> Any:
     """Shapes of the observations, without computing any: Brax's own `observation_size` resets an
     environment operation by operation, in 20 seconds."""
-    import jax
-
     return jax.eval_shape(env.reset, jax.random.key(0)).obs
 
 
@@ -392,7 +362,6 @@ def make_gymnax(request: EnvRequest) -> VectorEnv:
 def _gymnax_env(env_id: str, env_kwargs: dict[str, Any]) -> tuple[Any, Any]:
     name = env_id.removeprefix("Gymnax/")
     module, _, attribute = name.partition(":")
-    imported("jax", env_id, HINT)
     gymnax: Any = None if attribute else imported("gymnax", env_id, HINT)
     try:
         if attribute:
