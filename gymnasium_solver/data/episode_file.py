@@ -5,10 +5,8 @@
         episode.observations, episode.actions, episode.rewards
 
 The keys are `episode_<i>/<column>`; observations in parts have a key for each part,
-`episode_<i>/observations/<part>`. There is one observation more than actions. Observations are
-those that an agent gets, after the config's wrappers; rewards are those before reward wrappers.
-Nothing is pickled: `numpy.load` reads the file as it is. `gsolve play` writes such files, and
-behaviour cloning learns from them (data/demonstrations.py).
+`episode_<i>/observations/<part>`. Observations are those that an agent gets, after the config's
+wrappers; rewards are those before reward wrappers. Nothing is pickled.
 """
 
 import json

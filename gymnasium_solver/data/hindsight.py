@@ -4,14 +4,8 @@
     new = hindsight.draw(replay, index, rng)              # which of a batch, and their goals
     batch = replay.transitions(index, n_step, gamma, new_goals=new)
 
-A share k / (k + 1) of the sampled transitions gets a goal that was achieved in the same episode.
-Rewards and terminations are computed for it, at every step of an n-step return. Nothing is stored
-twice: the replay keeps what happened, and goals are replaced whenever a batch is drawn. In an
-episode that is not over, the goals are those achieved so far.
-
-What does not depend on the goal stays. If the env's reward is not compute_reward's alone, the
-difference is kept; an episode that ended for another reason than its goal still ends. An env that
-has no compute_terminated keeps its terminations.
+docs/replay.md#hindsight-goals has the rules. Rewards and terminations are computed for the new goal
+at every step of an n-step return.
 """
 
 import numpy as np

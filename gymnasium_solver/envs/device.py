@@ -12,13 +12,10 @@
     step = envs.step(actions)                    # a DeviceStep of tensors
 
 `TorchEnv` has no autoreset and no time limit: these are made here, once for all. Autoreset is
-SAME_STEP: where an episode ends, `final_obs` is what the step led to and `obs` opens the next
-episode. So every row is an env step, and all shapes are always the same, as CUDA graphs need. The
+SAME_STEP: every row is an env step, and all shapes are always the same, as CUDA graphs need. The
 rest of the program sees the same environments through `engines/device.py`, in NumPy and with the
-NEXT_STEP autoreset of envs/vector.py.
-
-What a collector on a device steps are `Copies`, which a `TensorEngine` makes: `DeviceEnvs` of a
-TorchEnv, others for JAX (engines/jax.py) and for simulators (engines/simulators.py).
+NEXT_STEP autoreset of envs/vector.py. A collector on a device steps `Copies`, which a
+`TensorEngine` makes: `DeviceEnvs` of a TorchEnv, others in engines/jax.py and simulators.py.
 
 Whatever happens depends on the state and on the generator only, and both are in `state()`: a resume
 is exact without a journal.

@@ -12,7 +12,7 @@ An engine that can save its state (`Engine.saved`) needs no actions: its arrays 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -34,16 +34,17 @@ class JournaledEnv(VectorWrapper):
         self._dtype = journal_dtype(space)
         self._seed: int | None = None
         self._chunks: list[np.ndarray] = []
-        self._n_steps = 0
+        self.n_steps = 0  # since the last reset, that are kept
         self._last: dict[str, Any] | None = None
         self._row_shape = (env.n_envs, *action_shape(space))
-        self._keeps_actions = not can_save(env)
+        self._engine = env if can_save(env) else None
+        self._keeps_actions = self._engine is None
 
     def reset(self, seed: int) -> Any:
         obs = self.env.reset(seed)
         self._seed = int(seed)
         self._chunks = []
-        self._n_steps = 0
+        self.n_steps = 0
         none = np.zeros(self.n_envs, np.float64), np.zeros(self.n_envs, np.int64)
         self._last = _place(obs, *none)
         return obs
@@ -55,7 +56,7 @@ class JournaledEnv(VectorWrapper):
         if self._keeps_actions:
             at = self._room()
             self._chunks[-1][at] = actions
-            self._n_steps += 1
+            self.n_steps += 1
         self._last = _place(step.obs, step.episode_return, step.episode_length)
         return step
 
@@ -65,12 +66,12 @@ class JournaledEnv(VectorWrapper):
             at = self._room()
             now, actions = actions[: CHUNK_STEPS - at], actions[CHUNK_STEPS - at :]
             self._chunks[-1][at : at + len(now)] = now
-            self._n_steps += len(now)
+            self.n_steps += len(now)
         self._last = _place(obs, totals.episode_return, totals.episode_length)
 
     def _room(self) -> int:
         """Where the next row goes in the last chunk; adds a chunk if that is full."""
-        at = self._n_steps % CHUNK_STEPS
+        at = self.n_steps % CHUNK_STEPS
         if at == 0:
             self._chunks.append(np.empty((CHUNK_STEPS, *self._row_shape), self._dtype))
         return at
@@ -79,26 +80,16 @@ class JournaledEnv(VectorWrapper):
         """What `restore` needs: seed, actions (T, N, ...), and where the env stood after them."""
         if self._seed is None or self._last is None:
             raise EnvError(f"{self.spec.env_id}: no state to save before reset(seed).")
-        saved = {} if self._keeps_actions else self._engine.saved() or {}
-        arrays = {f"{SAVED}{name}": array for name, array in saved.items()}
+        saved = None if self._engine is None else self._engine.saved()
+        arrays = {f"{SAVED}{name}": array for name, array in (saved or {}).items()}
         return {"seed": self._seed, "actions": self.actions_since(0), **arrays, **self._last}
-
-    @property
-    def _engine(self) -> Engine:
-        assert isinstance(self.env, Engine), "the only one that saves its state"
-        return self.env
-
-    @property
-    def n_steps(self) -> int:
-        """Steps since the last reset that are kept."""
-        return self._n_steps
 
     def actions_since(self, step: int) -> np.ndarray:
         """The actions from this step on, counted from the last reset, [T, N, ...]."""
         none = np.empty((0, *self._row_shape), self._dtype)
         first = step // CHUNK_STEPS
         rows = np.concatenate([none, *self._chunks[first:]])
-        return rows[step - first * CHUNK_STEPS : self._n_steps - first * CHUNK_STEPS]
+        return rows[step - first * CHUNK_STEPS : self.n_steps - first * CHUNK_STEPS]
 
     def restore(self, state: Mapping[str, Any]) -> Any:
         """Bring the env to where `state` was taken; returns the observation there."""
@@ -109,8 +100,11 @@ class JournaledEnv(VectorWrapper):
                 f"this env takes {self._row_shape}. Restore with the n_envs that was saved."
             )
         obs = self.reset(int(state["seed"]))
-        if not self._keeps_actions:
-            obs = self._from_saved(state)
+        if self._engine is not None:
+            saved = {k.removeprefix(SAVED): v for k, v in state.items() if k.startswith(SAVED)}
+            totals = [np.asarray(state[name]) for name in ("episode_return", "episode_length")]
+            obs = self._engine.restore(saved, *totals)
+            self._last = _place(obs, *totals)
         for row in actions:
             obs = self.step(row).obs
         assert self._last is not None
@@ -123,16 +117,8 @@ class JournaledEnv(VectorWrapper):
                 )
         return obs
 
-    def _from_saved(self, state: Mapping[str, Any]) -> Any:
-        """Continue from the arrays of the engine."""
-        saved = {k.removeprefix(SAVED): v for k, v in state.items() if k.startswith(SAVED)}
-        totals = [np.asarray(state[name]) for name in ("episode_return", "episode_length")]
-        obs = self._engine.restore(saved, *totals)
-        self._last = _place(obs, *totals)
-        return obs
 
-
-def can_save(env: VectorEnv) -> bool:
+def can_save(env: VectorEnv) -> TypeGuard[Engine]:
     """Whether the state of the envs can be saved as it is."""
     return isinstance(env, Engine) and env.saved() is not None
 

@@ -6,11 +6,8 @@
         env = gym.make("PickCube-v1", num_envs=num_envs, obs_mode="state", **env_kwargs)
         return ManiSkillVectorEnv(env)
 
-Such an environment has `num_envs`, `single_observation_space`, `single_action_space`,
-`reset(seed=) -> obs, info` and `step(actions) -> obs, reward, terminated, truncated, info` of
-tensors, and opens the next episode in the step that ends one. The observation is a tensor or a dict
-of them; of Isaac Lab's groups the policy's is taken. ManiSkill gives the final observation in
-`info["final_observation"]`. Isaac Lab hides it: the last observation before the end stands for it.
+docs/device_environments.md#simulators has the API and what is taken from it. Isaac Lab hides the
+final observation: the last one before the end stands for it.
 
 On the host (evaluations, other algorithms) a new episode begins one row later (envs/vector.py). The
 copies that have begun one step too early are reset again, where the API can reset single copies.

@@ -5,10 +5,9 @@
     fill_defaults({"env_id": "VizDoom-Basic-v0", ...})
     modern("PongNoFrameskip-v4").env_id      # "ALE/Pong-v5"
 
-VizDoom and Retro take the four options of `ScreenOptions`, Atari those of `AtariOptions`. Some are
-fields of every config; `make_vector_env` takes all of them as env_kwargs. `fill_defaults` writes
-the values in force into a config that is being read, so that `gsolve show` and a run's config.yaml
-record the protocol in full. Light to import: config files are read without NumPy or Gymnasium.
+Some options are fields of every config; `make_vector_env` takes all of them as env_kwargs.
+`fill_defaults` writes those in force into a config that is being read, so that a run's config.yaml
+records the protocol in full. Light to import: config files are read without NumPy or Gymnasium.
 """
 
 import re

@@ -1,15 +1,9 @@
 """MiniGrid's observations: a view of cells, the agent's direction, and a mission in words.
 
 EnvPool and the `minigrid` package give the same three parts; this module makes of them what
-env_kwargs `observation` asks for:
-
-- `onehot` (default): one vector of 0 and 1. Cells are object, colour and state numbers, which are
-  names and not amounts, so each is one-hot: 7 x 7 x (11 objects + 6 colours + 4 states), 4
-  directions, and for the mission its first three verbs and its first three things with their
-  colours, in the order in which the text names them ("put the red ball near the blue box"): 1,078
-  numbers. Longer missions (BabyAI's) are cut.
-- `image`: the view alone, uint8 (7, 7, 3).
-- `dict`: the parts by name: `direction` Discrete(4), `image` as above, `mission` as in onehot.
+env_kwargs `observation` asks for (docs/suites.md#minigrid). A mission is its first three verbs and
+its first three things with their colours, in the order in which the text names them ("put the red
+ball near the blue box"); longer ones (BabyAI's) are cut.
 """
 
 import re

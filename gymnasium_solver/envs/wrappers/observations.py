@@ -3,12 +3,8 @@
 They map the observation array or, of a Dict observation, the part that `key` names; without `key`
 every part that they can be applied to.
 
-    obs_keys: [image, direction]          the policy sees these parts
-    obs_keys: {drop: [mission]}           all but these
-
-A name stands for the part, or for all parts below it: `desired_goal` for `desired_goal.x` and
-`desired_goal.y`. Without obs_keys a policy sees every part, except for what a suite says only a
-simulator knows (`HIDDEN`). The choice is made beneath all wrappers, by `ObservationParts`.
+Without obs_keys a policy sees every part, except for what a suite says only a simulator knows
+(`HIDDEN`). The choice is made beneath all wrappers, by `ObservationParts`.
 """
 
 from abc import abstractmethod

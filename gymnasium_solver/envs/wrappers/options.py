@@ -6,13 +6,9 @@ by import path.
 takes a finite number and one of two words. Pydantic does the checking, in strict mode: 1 is a
 number, "1" and true are not. Options without an annotation take any value.
 
-    env_wrappers:
-      - {id: gymnasium.wrappers.RescaleObservation, min_obs: -1, max_obs: 1}
-      - {id: gymnasium.wrappers.TransformReward, func: my_module:half}
-
-A class that derives from gymnasium.Wrapper wraps each environment by itself, inside the engine, so
-it needs an engine that has single environments: Gymnasium's sync or async. One that derives from
-our VectorWrapper wraps the batch, on any engine. Functions and spaces are given by import path.
+Wrappers by import path are those of docs/wrappers.md#by-import-path: a gymnasium.Wrapper wraps each
+environment by itself, inside the engine, a VectorWrapper the batch. Functions and spaces are given
+by import path, too.
 """
 
 import inspect
