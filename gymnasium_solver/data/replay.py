@@ -75,7 +75,7 @@ class Replay(Ring):
     def sample(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """Sample n indices uniformly, with replacement, from the stored transitions."""
         self.check_not_empty()
-        n_leaves = min(self._n_added, self.n_rows) * self.n_envs
+        n_leaves = min(self.n_added, self.n_rows) * self.n_envs
         found: list[np.ndarray] = []
         while n > 0:
             n_drawn = n
@@ -98,7 +98,7 @@ class Replay(Ring):
 
     def newest(self) -> np.ndarray:
         """Indices of the newest row with transitions, one for each env that took a step."""
-        for row in range(self._n_added - 1, self.oldest_row - 1, -1):
+        for row in range(self.n_added - 1, self.oldest_row - 1, -1):
             index = self.leaves(row, row + 1)
             if (is_valid := self.is_valid(index)).any():
                 return index[is_valid]
@@ -170,7 +170,7 @@ class Replay(Ring):
         A sequence never wraps from the newest row into the oldest ones. Its first row is a step.
         """
         self.check_not_empty()
-        first, n_starts = self.oldest_row, self._n_added - length - self.oldest_row + 1
+        first, n_starts = self.oldest_row, self.n_added - length - self.oldest_row + 1
         n_places, found = max(0, n_starts) * self.n_envs, np.empty(0, np.int64)
         while len(found) < n and n_places:  # not a list of all steps: it takes longer than a batch
             place = (rng.random(n + n // 4 + 8) * n_places).astype(np.int64)

@@ -108,7 +108,8 @@ class Ring:
         layout = layout_of(*sizes, frame_stacks=frame_stacks, carry=carry, **columns)
         self.n_envs, self.n_rows = n_envs, layout["valid"][0][0]
         self.n_valid = 0  # transitions that can be sampled
-        self._n_added = self._first_row = 0
+        self.n_added = 0  # rows ever written; the head is row n_added
+        self._first_row = 0
         self._n_leaves = self.n_rows * n_envs
         self._action_dtype, self._action_space = actions.dtype, actions.space
         parts = part_spaces(observation_space)
@@ -147,14 +148,9 @@ class Ring:
         return "bonus" in self._columns
 
     @property
-    def n_added(self) -> int:
-        """Number of rows ever written; the head is row n_added."""
-        return self._n_added
-
-    @property
     def oldest_row(self) -> int:
         """The first absolute row still stored."""
-        return max(self._first_row, self._n_added - self.n_rows + 1)
+        return max(self._first_row, self.n_added - self.n_rows + 1)
 
     @property
     def oldest_whole_row(self) -> int:
@@ -168,7 +164,7 @@ class Ring:
         kept."""
         if (n_envs := rollout.valid.shape[1]) != self.n_envs:
             raise ValueError(f"the rollout has {n_envs} envs, expected {self.n_envs}")
-        is_break = self._n_added > 0 and (rollout.is_restart or self._lacks_reset_row(rollout))
+        is_break = self.n_added > 0 and (rollout.is_restart or self._lacks_reset_row(rollout))
         if "mask" in self._columns and rollout.mask is None:
             raise ValueError(
                 "the rollout has no action mask, but the replay buffer was created with masks"
@@ -182,7 +178,7 @@ class Ring:
             columns[column_name("carry", name)] = rollout.carry[name][: len(rollout.valid)]
         if is_break:
             self._step_over_head()
-        self._write(self._n_added, columns)
+        self._write(self.n_added, columns)
 
     def _lacks_reset_row(self, rollout: Rollout) -> bool:
         """Whether an episode ended in the newest row without a following reset row. Without a
@@ -191,24 +187,24 @@ class Ring:
         A lost life does not count: it terminates the return, but the same episode's observations
         follow.
         """
-        newest, is_step = (self._n_added - 1) % self.n_rows, rollout.valid[0]
+        newest, is_step = (self.n_added - 1) % self.n_rows, rollout.valid[0]
         if (self._columns["truncated"][newest] & is_step).any():
             return True
         ended = np.flatnonzero(self._columns["terminated"][newest] & is_step)
         if len(ended) == 0:
             return False
-        final = self.observations(self.leaves(self._n_added, self._n_added + 1)[ended])
+        final = self.observations(self.leaves(self.n_added, self.n_added + 1)[ended])
         given = take_rows(take_rows(rollout.obs, 0), ended)
         parts = zip(obs_arrays(final), obs_arrays(given), strict=True)
         return not all(np.array_equal(a, b) for (_, a), (_, b) in parts)
 
     def _step_over_head(self) -> None:
         """Keep the head as an invalid row, so that nothing continues from it into the next rows."""
-        slot = self._n_added % self.n_rows
+        slot = self.n_added % self.n_rows
         for name in ("actions", "reward", "bonus", "terminated", "truncated"):
             if name in self._columns:
                 self._columns[name][slot] = 0  # remains of the overwritten row
-        self._n_added += 1
+        self.n_added += 1
 
     def _write(self, start: int, columns: dict[str, np.ndarray]) -> None:
         """Write rows starting at the absolute row `start`; the row after them becomes the head."""
@@ -226,8 +222,8 @@ class Ring:
                 target[: len(kept) - room] = kept[room:]
         if self.episodes is not None:
             self.episodes.add(start + n_skipped, columns["valid"][n_skipped:])
-        self._n_added = start + n
-        self._valid[self._n_added % n_rows] = False
+        self.n_added = start + n
+        self._valid[self.n_added % n_rows] = False
         self.n_valid += self._count_valid(slot, n_kept)
         if self._n_look_back and self.oldest_row > 0:
             # The oldest rows can no longer be sampled, since the frames before them are
@@ -245,15 +241,15 @@ class Ring:
         self, columns: dict[str, np.ndarray], rollout: Rollout, is_break: bool
     ) -> None:
         """Replace stacked parts with their newest frames and the data to rebuild the stacks."""
-        if self._n_added == 0:  # maybe mid-episode (a resume): keep all frames of the first stacks
+        if self.n_added == 0:  # maybe mid-episode (a resume): keep all frames of the first stacks
             self._write(0, self._look_back_rows(rollout))
         for name, frames in self._frames.items():
             obs = columns[column_name("obs", name)]
             stacks = frames.split(obs)
             older = np.empty(stacks.shape[:2], np.uint8)
-            older[0] = self._columns[column_name("older", name)][self._n_added % self.n_rows]
+            older[0] = self._columns[column_name("older", name)][self.n_added % self.n_rows]
             if is_break:
-                head = self.leaves(self._n_added, self._n_added + 1)
+                head = self.leaves(self.n_added, self.n_added + 1)
                 before = frames.split(self.part(name, head))
                 older[0] = frames.older(stacks[0], before, older[0])
             for t in range(1, len(stacks)):
@@ -283,7 +279,7 @@ class Ring:
 
     def row_of(self, index: np.ndarray) -> np.ndarray:
         """The absolute rows of indices."""
-        return self._n_added - (self._n_added - index // self.n_envs) % self.n_rows
+        return self.n_added - (self.n_added - index // self.n_envs) % self.n_rows
 
     def leaves(self, start: int, stop: int) -> np.ndarray:
         """The indices of absolute rows, grouped by row."""
@@ -292,7 +288,7 @@ class Ring:
     def changed_since(self, n_added: int) -> np.ndarray:
         """Indices whose rows were written, or became unavailable, since `n_added` had this
         value."""
-        changed = self.leaves(max(n_added, self._n_added + 1 - self.n_rows), self._n_added + 1)
+        changed = self.leaves(max(n_added, self.n_added + 1 - self.n_rows), self.n_added + 1)
         if not self._n_look_back:
             return changed
         past = self.leaves(self.oldest_row, self.oldest_row + self._n_look_back)
@@ -323,10 +319,10 @@ class Ring:
         Saving rows in pieces as they come, and passing them to `put_rows` in that order, restores
         this exact state: later rows do not change earlier ones.
         """
-        if not self.oldest_row <= start <= stop <= self._n_added:
+        if not self.oldest_row <= start <= stop <= self.n_added:
             raise ValueError(
                 f"rows {start} to {stop} are not stored; available: {self.oldest_row} to "
-                f"{self._n_added}"
+                f"{self.n_added}"
             )
         slots = np.arange(start, stop + 1) % self.n_rows
         return {
@@ -337,10 +333,10 @@ class Ring:
     def put_rows(self, start: int, arrays: dict[str, np.ndarray]) -> None:
         """Append rows returned by `rows(start, ...)`. Rows before a gap are dropped."""
         given, expected = forms_of(arrays), forms_of(self._columns)
-        if given != expected or start < self._n_added:
+        if given != expected or start < self.n_added:
             raise RunError(
                 f"the saved replay rows start at row {start} with shapes {given}; expected row "
-                f"{self._n_added} and shapes {expected}. Resume with the env, n_envs and "
+                f"{self.n_added} and shapes {expected}. Resume with the env, n_envs and "
                 "replay_frame_stack of the original run, or without its saved replay buffer."
             )
         if not are_actions(arrays["actions"], self._action_space):
@@ -348,7 +344,7 @@ class Ring:
                 f"the saved replay rows from {start} on have actions that are not in "
                 f"{self._action_space}: they are damaged. Use another checkpoint of this run."
             )
-        if start > self._n_added:
+        if start > self.n_added:
             self._valid[:] = False
             self.n_valid, self._first_row = 0, start
         self._write(start, arrays)

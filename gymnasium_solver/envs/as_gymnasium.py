@@ -40,7 +40,7 @@ from gymnasium_solver.envs.vector import (
     VectorEnv,
     VectorWrapper,
 )
-from gymnasium_solver.envs.wrappers.wrapping import lower, wrap, wrapper_class
+from gymnasium_solver.envs.wrappers.wrapping import lower, wrap
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import layout, take_rows
 from gymnasium_solver.spaces.space_types import (
@@ -127,17 +127,16 @@ def _beneath_pure(env: VectorEnv) -> VectorEnv:
 def _inside_engine(config: Config) -> list[str]:
     """Wrappers that the engine itself carries out and an agent cannot do without."""
     request, _ = lower(config.env_wrappers)
-    names = [single.name for single in request.singles if _effect(single.name) != "none"]
+    names = [single.id for single in request.singles if _effect(single.wrapper) != "none"]
     family = family_of(config.env_id)
     has_options = family is not None and family.has_frame_options
     skips = request.frame_skip is not None or (config.frame_skip or 1) > 1
     return [*names, "frame_skip"] if skips and not has_options else names
 
 
-def _effect(name: str) -> str:
+def _effect(wrapper: type) -> str:
     """The effect of a Gymnasium wrapper: "none" if it is known to leave observations and actions
     alone."""
-    wrapper = wrapper_class(name)
     harmless = issubclass(wrapper, (gymnasium.RewardWrapper, *_HARMLESS))
     return str(getattr(wrapper, "effect", "none" if harmless else "other"))
 
@@ -187,12 +186,6 @@ class _Source(VectorEnv):
 
     def step(self, actions: Any) -> Step:
         raise EnvError("there is no environment to step")
-
-    def render(self, env_index: int = 0) -> np.ndarray | None:
-        return None
-
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 # -- as Gymnasium environments --------------------------------------------------------------------

@@ -211,7 +211,7 @@ def _make_engine(request: EnvRequest) -> VectorEnv:
     mode = choice.mode
     if request.singles and mode in ("envpool", "vector"):
         raise EnvError(
-            f"{env_id}: {request.singles[0].name} wraps single environments, which the {mode} "
+            f"{env_id}: {request.singles[0].id} wraps single environments, which the {mode} "
             "engine does not give. Use vectorization_mode auto, sync or async."
         )
     if request.frame_skip and mode == "vector":
@@ -259,7 +259,7 @@ def _make_family(family: Family, request: EnvRequest) -> VectorEnv:
         if family.has_frame_options:
             instead = f"Its own options do what such wrappers do: {', '.join(FRAME_OPTIONS[1:])}"
         raise EnvError(
-            f"{env_id} steps its copies itself, so {request.singles[0].name} cannot wrap single "
+            f"{env_id} steps its copies itself, so {request.singles[0].id} cannot wrap single "
             f"environments. {instead}, or use a wrapper of batches (docs/wrappers.md)."
         )
     low, high = request.frame_skip or (1, 1)
@@ -304,7 +304,7 @@ def choose_engine(request: EnvRequest) -> Choice:
     env_id = request.env_id
     entry = registry_entry(env_id)
     if request.singles:
-        names = ", ".join(single.name for single in request.singles)
+        names = ", ".join(single.id for single in request.singles)
         return _with_single_envs(env_id, entry, names)
     if env_id in VECTOR_IS_FASTEST and request.render_mode is None and not request.frame_skip:
         if request.n_envs == 1:

@@ -5,12 +5,14 @@ engine of their own; no other module decides anything by the prefix of an id.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gymnasium_solver.config.code import import_code
 from gymnasium_solver.config.env_ids import C_ENV
+
+if TYPE_CHECKING:
+    from gymnasium_solver.envs.wrappers.wrapping import Named
 
 EvalEnvs = Literal["array", "many", "as_training", "one"]
 # Gymnasium's NumPy CartPole against EnvPool's, us a step of 1 / 8 / 64 / 1024 envs on two cores:
@@ -40,14 +42,6 @@ class UnknownId(Unsupported):
 
 
 @dataclass(frozen=True)
-class SingleWrapper:
-    """A wrapper around each environment by itself."""
-
-    name: str
-    apply: Callable[[Any], Any]
-
-
-@dataclass(frozen=True)
 class EnvRequest:
     """What an engine is to make."""
 
@@ -65,8 +59,8 @@ class EnvRequest:
     """Fewest and most frames that an action is held for."""
     draws: bool = False
     """The observations are rendered frames."""
-    singles: tuple[SingleWrapper, ...] = ()
-    """Wrappers around each environment, innermost first."""
+    singles: "tuple[Named, ...]" = ()
+    """Wrappers around each environment by itself, innermost first."""
 
 
 @dataclass(frozen=True)

@@ -131,12 +131,11 @@ class VectorEnv(ABC):
             "Remove her."
         )
 
-    @abstractmethod
     def render(self, env_index: int = 0) -> np.ndarray | None:
         """One RGB frame (H, W, 3) uint8 of one env; None where the env draws nothing."""
+        return None
 
-    @abstractmethod
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Free processes, threads and windows. Safe to call twice."""
 
 
@@ -358,9 +357,6 @@ class Engine(VectorEnv):
         now = before if reported is None else before | reported
         self._succeeded = now & ~is_reset
         return self._succeeded
-
-    def render(self, env_index: int = 0) -> np.ndarray | None:
-        return None
 
     def close(self) -> None:
         self._closed = True

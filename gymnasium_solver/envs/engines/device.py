@@ -99,10 +99,6 @@ class DeviceEngine(TensorEngine):
         self._rng.set_state(torch.from_numpy(saved[GENERATOR]))
         return self._observed(), {}
 
-    def close(self) -> None:
-        self._state = {}
-        super().close()
-
 
 def make_torch(request: EnvRequest) -> TensorEngine:
     """A classic, a class of the user's, or a simulator that a function of the user's makes."""

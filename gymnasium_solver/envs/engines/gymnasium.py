@@ -287,8 +287,8 @@ def _wrapped(env: gymnasium.Env, request: EnvRequest) -> gymnasium.Env:
     if request.frame_skip:
         env = FrameSkipEnv(env, *request.frame_skip)
     for single in request.singles:
-        with explained(f"{request.env_id}: wrapper {single.name}:"):
-            env = single.apply(env)
+        with explained(f"{request.env_id}: wrapper {single.id}:"):
+            env = single.around(env)
     return env if raw is None else Scored(env, raw)
 
 

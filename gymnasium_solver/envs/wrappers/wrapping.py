@@ -12,7 +12,6 @@ the next episode is touched.
 import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib import import_module
 from typing import Any, Self, SupportsFloat
 
@@ -20,7 +19,7 @@ import gymnasium
 import numpy as np
 
 from gymnasium_solver.envs import wrappers
-from gymnasium_solver.envs.spec import EnvRequest, SingleWrapper
+from gymnasium_solver.envs.spec import EnvRequest
 from gymnasium_solver.envs.vector import VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.options import (
     constructor_values,
@@ -66,6 +65,9 @@ class Named:
         known = options_of(self.wrapper) if defaults else {}
         return {key: value for key, value in (defaults or {}).items() if key in known} | self.given
 
+    def around(self, env: Any, defaults: Mapping[str, Any] | None = None) -> Any:
+        return self.wrapper(env, **self.options(defaults))
+
 
 def lower(
     specs: Sequence[Spec], request: EnvRequest | None = None
@@ -81,7 +83,7 @@ def lower(
             raise EnvError(f"max_episode_steps must be an int >= 1 (or null), got {limit!r}.")
     skip: tuple[int, int] | None = None
     rest: list[Named] = []
-    singles: list[SingleWrapper] = []
+    singles: list[Named] = []
     draws = False
     for named in map(Named.read, specs):
         if named.is_single:
@@ -90,7 +92,8 @@ def lower(
                     f"Wrapper {named.id} wraps single environments, so it must come before "
                     f"{rest[0].id}, which wraps the whole batch. Move it to the front."
                 )
-            singles.append(SingleWrapper(named.id, partial(named.wrapper, **named.options())))
+            named.options()  # checked before any env is made
+            singles.append(named)
             draws = draws or is_drawing(named.wrapper)
         elif named.id not in wrappers.LOWERED:
             rest.append(named)
@@ -98,7 +101,7 @@ def lower(
         elif named.id == wrappers.TIME_LIMIT:
             limits.append(TimeLimit(None, **named.options()).max_episode_steps)
         elif rest or skip or singles:
-            before = rest[0].id if rest else singles[0].name if singles else "the other"
+            before = rest[0].id if rest else singles[0].id if singles else "the other"
             raise EnvError(
                 f"{wrappers.FRAME_SKIP} must come first in env_wrappers, and once: the engine "
                 f"skips frames itself. Move it before {before}."
@@ -144,7 +147,7 @@ def wrap(
     try:
         for spec in specs:
             named = spec if isinstance(spec, Named) else Named.read(spec)
-            made: VectorWrapper = named.wrapper(env, **named.options(defaults))
+            made: VectorWrapper = named.around(env, defaults)
             made.given = {"id": named.id, **named.given}
             env = made
     except BaseException:
