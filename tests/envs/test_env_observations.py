@@ -191,7 +191,7 @@ def test_area_resize_is_the_mean_of_the_area(size_in, size_out):
 
 
 def test_frame_stack_begins_with_the_first_frame_repeated():
-    stack = FrameStack(2, 3)
+    stack = FrameStack(spaces.Box(0, 255, (1, 1, 1), np.uint8), 3)
     frame = lambda a, b: np.array([a, b], np.uint8).reshape(2, 1, 1, 1)  # noqa: E731
     both = np.ones(2, np.bool_)
     first = stack.push(frame(1, 10), both)

@@ -26,7 +26,7 @@ from gymnasium_solver.envs.spec import EnvRequest
 from gymnasium_solver.envs.suites.atari_objects import N_RAM, ObjectReader, game_of
 from gymnasium_solver.envs.suites.game_options import USUAL_SIZE, AtariOptions
 from gymnasium_solver.envs.vector import Info, RawStep, Step, VectorEnv, VectorWrapper
-from gymnasium_solver.envs.wrappers.frames import PartStack
+from gymnasium_solver.envs.wrappers.frames import FrameStack
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs
 
@@ -75,7 +75,7 @@ class AtariPool(EnvPoolEngine):
         one: Any = gymnasium.spaces.Box(0, 255, (N_RAM,), np.uint8)
         if self._reader is not None:
             one = self._reader.space
-        self._stack = PartStack(one, n_envs, options.frame_stack or 1)
+        self._stack = FrameStack(one, options.frame_stack or 1)
         self._set_observation_space(self._stack.space, env_id)
 
     def _reset(self, seed: int) -> tuple[Obs, Info]:

@@ -95,8 +95,7 @@ def _combined(
     return [[name for part in choice for name in part] for choice in product(*groups)]
 
 
-def screen_space(options: ScreenOptions, height: int, width: int) -> gymnasium.spaces.Box:
-    """The observation space for frames of this size, as drawn by the game."""
-    height, width = options.resize_obs or (height, width)
-    channels = options.frame_stack * (1 if options.grayscale_obs else 3)
-    return gymnasium.spaces.Box(0, 255, (channels, height, width), np.uint8)
+def screen_space(options: ScreenOptions, drawn: tuple[int, ...]) -> gymnasium.spaces.Box:
+    """The space of one frame, of which the game draws (height, width)."""
+    channels = 1 if options.grayscale_obs else 3
+    return gymnasium.spaces.Box(0, 255, (channels, *(options.resize_obs or drawn)), np.uint8)

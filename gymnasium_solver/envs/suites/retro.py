@@ -121,12 +121,9 @@ class RetroEngine(Engine):
         protocol = options.fields | {"actions": actions} | choice
         why = "stable-retro, one process a game"
         spec = EnvSpec(env_id, "retro", why, limit, suite="retro", protocol=protocol)
-        frame: Any = self._vec.single_observation_space
-        _, height, width = frame.shape
-        action = self._vec.single_action_space
-        super().__init__(n_envs, screen_space(options, height, width), action, spec)
+        self._stack = FrameStack(self._vec.single_observation_space, options.frame_stack)
+        super().__init__(n_envs, self._stack.space, self._vec.single_action_space, spec)
         self.button_names, self.button_table = self._vec.get_attr("buttons_and_table")[0]
-        self._stack = FrameStack(n_envs, options.frame_stack)
         self._render_mode = request.render_mode
 
     def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
@@ -182,8 +179,7 @@ class RetroGame(gymnasium.Env[np.ndarray, Any]):
         *drawn, _ = self._game.observation_space.shape
         size = options.resize_obs or tuple(drawn)
         self._shrink = AreaResize(tuple(drawn), size)
-        channels = 1 if options.grayscale_obs else 3
-        self.observation_space = gymnasium.spaces.Box(0, 255, (channels, *size), np.uint8)
+        self.observation_space = screen_space(options, tuple(drawn))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

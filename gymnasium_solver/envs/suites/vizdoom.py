@@ -25,7 +25,7 @@ from gymnasium_solver.envs.spec import EnvRequest, EnvSpec
 from gymnasium_solver.envs.suites.buttons import ActionSet, screen_space
 from gymnasium_solver.envs.suites.game_options import SCREEN_FIELDS, ScreenOptions
 from gymnasium_solver.envs.suites.own import imported, refuse_unknown
-from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, env_seeds
+from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.frames import VIZDOOM_GRAY, AreaResize, FrameStack, gray
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.paths import temporary_folder
@@ -84,7 +84,8 @@ class VizDoomEngine(Engine):
         spec = EnvSpec(env_id, "vizdoom", why, limit, suite="vizdoom", protocol=protocol)
         available = [v.name for v in game.get_available_game_variables()]
         self._seen = self._seen_variables(env_id, env_kwargs, available)
-        space: Space = screen_space(self._options, *_FRAME)
+        self._stack = FrameStack(screen_space(self._options, _FRAME), self._options.frame_stack)
+        space = self._stack.space
         if self._seen:
             numbers = gymnasium.spaces.Box(-np.inf, np.inf, (len(self._seen),), np.float32)
             space = gymnasium.spaces.Dict({"screen": space, "variables": numbers})
@@ -92,7 +93,6 @@ class VizDoomEngine(Engine):
         named = dict.fromkeys([*_VARIABLES, *available, *self._seen])
         self._variables = [(name, getattr(self._vizdoom.GameVariable, name)) for name in named]
         self._shrink = AreaResize(_FRAME, self._options.resize_obs or _FRAME)
-        self._stack = FrameStack(n_envs, self._options.frame_stack)
         self._games: list[Any] = []
         self._pool: ThreadPoolExecutor | None = None
         self._frames = np.zeros((n_envs, 3, *_FRAME), np.uint8)

@@ -1,8 +1,8 @@
 """Frames: gray, resized, stacked and rendered observations for any environment.
 
     shrink = AreaResize((120, 160), (84, 84))
-    stack = FrameStack(n_envs=8, n=4)
-    obs = stack.push(shrink(frames), opened)        # uint8 (8, 4, 84, 84), fresh each time
+    stack = FrameStack(Box(0, 255, (1, 84, 84), uint8), n=4)
+    obs = stack.push(shrink(frames), opened)        # uint8 (N, 4, 84, 84), fresh each time
 
 A config's fields grayscale_obs, resize_obs and frame_stack put the wrappers around environments
 that do not have such options themselves; games that do use the same functions. An image is a uint8
@@ -205,8 +205,7 @@ class FrameStackObservation(ObservationWrapper):
         wrong = f"stack_size must be an int >= 1, got {stack_size!r}"
         require(stack_size >= 1, self, wrong)
         self._stacks = {
-            name: PartStack(part, env.n_envs, stack_size)
-            for name, part in parts_named(self, key).items()
+            name: FrameStack(part, stack_size) for name, part in parts_named(self, key).items()
         }
         parts = part_spaces(env.observation_space)
         self.observation_space = space_of(parts | {n: s.space for n, s in self._stacks.items()})
@@ -218,36 +217,19 @@ class FrameStackObservation(ObservationWrapper):
 
 
 class FrameStack:
-    """The last `n` arrays [channels, ...] of every env, oldest first, as channels."""
+    """The last `n` observations of one part, oldest first; images are stacked along their channels,
+    which come first."""
 
-    def __init__(self, n_envs: int, n: int) -> None:
-        self._n_envs, self._n = n_envs, n
-        self._stack: np.ndarray | None = None
-
-    def push(self, newest: np.ndarray, opened: np.ndarray) -> np.ndarray:
-        """Add (N, C, ...); rows of the bool mask `opened` begin with theirs repeated."""
-        stack = np.empty((self._n_envs, self._n, *newest.shape[1:]), newest.dtype)
-        stack[:, -1] = newest
-        if self._stack is not None:
-            stack[:, :-1] = self._stack[:, 1:]
-        stack[opened] = newest[opened, None]
-        self._stack = stack
-        return stack.reshape(self._n_envs, -1, *newest.shape[2:])
-
-
-class PartStack:
-    """The last observations of one part, for all envs."""
-
-    def __init__(self, space: Any, n_envs: int, n: int) -> None:
+    def __init__(self, space: Any, n: int) -> None:
         self._layout = layout = frame_layout(space)
-        self._shape = tuple(space.shape or (1,))
+        self._n, self._shape = n, tuple(space.shape or (1,))
         if layout is not None:
             self._shape = (layout.channels, layout.height, layout.width)
-        self._stack = FrameStack(n_envs, n)
-        self.space = self._stacked_space(space, n)
+        self.space = self._stacked_space(space)
+        self._stack: np.ndarray | None = None
 
-    def _stacked_space(self, space: Any, n: int) -> Space:
-        lead, *inner = self._shape
+    def _stacked_space(self, space: Any) -> Space:
+        n, (lead, *inner) = self._n, self._shape
         if is_discrete(space):
             return spaces.MultiDiscrete([int(space.n)] * n, start=[int(space.start)] * n)
         repeated = (n, *[1] * len(inner))
@@ -262,9 +244,16 @@ class PartStack:
         return spaces.Box(low, high, dtype=space.dtype.type)
 
     def push(self, obs: np.ndarray, opened: np.ndarray) -> np.ndarray:
-        """Add the newest observations; rows of `opened` begin with theirs repeated."""
-        newest = obs if self._layout is None else self._layout.planes(obs)
-        return self._stack.push(newest.reshape(len(obs), *self._shape), opened)
+        """Add the newest of all envs; rows of the bool mask `opened` begin with theirs repeated."""
+        planes = obs if self._layout is None else self._layout.planes(obs)
+        newest = planes.reshape(len(obs), *self._shape)
+        stack = np.empty((len(obs), self._n, *self._shape), newest.dtype)
+        stack[:, -1] = newest
+        if self._stack is not None:
+            stack[:, :-1] = self._stack[:, 1:]
+        stack[opened] = newest[opened, None]
+        self._stack = stack
+        return stack.reshape(len(obs), -1, *self._shape[1:])
 
 
 class PixelObservation(ObservationWrapper):
