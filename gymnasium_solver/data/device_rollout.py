@@ -47,9 +47,8 @@ class DeviceRollout:
         stride = max(1, -(-n_rows * n_envs // max(n_samples, n_rows)))
 
         def some(column: Tensor) -> np.ndarray:
-            return np.array(
-                column[:, ::stride].cpu().numpy()
-            )  # a copy: the next rollout is in its place
+            # A copy: the next rollout is in its place.
+            return np.array(column[:, ::stride].cpu().numpy())
 
         obs, valid = some(self.obs), np.ones((n_rows, len(range(0, n_envs, stride))), bool)
         return Rollout(

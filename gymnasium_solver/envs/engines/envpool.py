@@ -47,7 +47,7 @@ from gymnasium_solver.envs.spec import (
     suite_of,
 )
 from gymnasium_solver.envs.suites.minigrid import PREFIXES as MINIGRID
-from gymnasium_solver.envs.suites.minigrid import MissionReader, minigrid_view
+from gymnasium_solver.envs.suites.minigrid import encode_missions, minigrid_view
 from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.wrapping import skip_generator
 from gymnasium_solver.errors import EnvError, MissingError
@@ -370,12 +370,11 @@ def pool_reader(
 def _minigrid(space: Any, env_id: str, at: dict[str, int], kind: str) -> Reader:
     delivered, make = minigrid_view(space["image"], env_id, kind)
     names = ("image",) if kind == "image" else ("image", "direction", "mission")
-    read_mission = MissionReader()
 
     def read(state: list[np.ndarray]) -> Obs:
         parts = {name: state[at[name]] for name in names}
         if "mission" in parts:
-            parts["mission"] = read_mission(parts["mission"])
+            parts["mission"] = encode_missions(parts["mission"])
         return make(parts)
 
     return Reader(delivered, read)

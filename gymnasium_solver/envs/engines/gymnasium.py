@@ -11,7 +11,7 @@ actions as arrays (`adapted`), so that both modes only ever move arrays.
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Any, SupportsFloat
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -25,6 +25,7 @@ from gymnasium_solver.envs.engines.c.classics import (
 )
 from gymnasium_solver.envs.engines.single_envs import (
     VALUES,
+    Answer,
     DirectEnvs,
     Guard,
     adapted,
@@ -242,9 +243,6 @@ class GymnasiumEngine(Engine):
                 text = f"{self.spec.env_id}: close() raised {one_line(error)}"
                 warnings.warn(text, stacklevel=2)
         super().close()
-
-
-Answer = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 
 
 class RawReward(gymnasium.Wrapper[Any, Any, Any, Any]):

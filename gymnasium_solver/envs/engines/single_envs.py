@@ -53,7 +53,7 @@ from gymnasium_solver.spaces.space_types import (
     whole_range,
 )
 
-Answer = tuple[Any, float, bool, bool, dict[str, Any]]
+Answer = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
 VALUES = {
     "reset()": "2 values: observation, info",
     "step()": "5 values: observation, reward, terminated, truncated, info",
@@ -276,7 +276,7 @@ class ArrayActions(gymnasium.Wrapper[Any, Any, Any, Any]):
         shape = action_shape(self.native)
         self.action_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float64)
 
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Answer:
         return self.env.step(to_native(self.native, action))
 
 

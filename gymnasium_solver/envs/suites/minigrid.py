@@ -8,6 +8,7 @@ ball near the blue box"); longer ones (BabyAI's) are cut.
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import gymnasium
@@ -87,19 +88,14 @@ class OneHot:
         return np.concatenate([view, directions, native["mission"]], axis=1)
 
 
-class MissionReader:
-    """Batches of missions as EnvPool has them, rows of bytes, to vectors."""
+def encode_missions(rows: np.ndarray) -> np.ndarray:
+    """Missions as EnvPool has them, rows of bytes, as vectors."""
+    return np.stack([_known(row.tobytes()) for row in rows])
 
-    def __init__(self) -> None:
-        self._known: dict[bytes, np.ndarray] = {}
 
-    def __call__(self, rows: np.ndarray) -> np.ndarray:
-        return np.stack([self._mission(row.tobytes()) for row in rows])
-
-    def _mission(self, text: bytes) -> np.ndarray:
-        if text not in self._known:
-            self._known[text] = encode_mission(text.split(b"\0")[0].decode("ascii", "replace"))
-        return self._known[text]
+@lru_cache(10_000)
+def _known(text: bytes) -> np.ndarray:
+    return encode_mission(text.split(b"\0")[0].decode("ascii", "replace"))
 
 
 def encode_mission(text: str) -> np.ndarray:

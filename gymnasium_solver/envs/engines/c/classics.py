@@ -102,9 +102,7 @@ class CompiledEnv(Copies):
     def __call__(self, actions: np.ndarray) -> tuple[Any, ...]:
         self.prepare()
         self.step(actions)
-        rows = self.rows
-        found = (rows[name].copy() for name in ("obs", "reward", "terminated", "truncated"))
-        return *found, {}
+        return *self.copied("obs", "reward", "terminated", "truncated"), {}
 
 
 class CompiledVector(CompiledEnv):

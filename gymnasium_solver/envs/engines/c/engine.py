@@ -142,6 +142,10 @@ class Copies:
         self.rows["actions"][...] = actions.reshape(self.rows["actions"].shape)
         self.function(self._at)
 
+    def copied(self, *names: str) -> tuple[Any, ...]:
+        """Copies of these rows."""
+        return tuple(self.rows[name].copy() for name in names)
+
     def observe(self) -> None:
         """Observations and masks of the state as it is."""
         self._functions.gsolve_observe(self._at)
@@ -198,14 +202,11 @@ class CEngine(Engine):
     def _step(self, actions: np.ndarray, is_reset: np.ndarray, n_reset: int) -> RawStep:
         self._copies.step(actions)
         obs, info = self._seen()
-        rows = self._copies.rows
-        reward, terminated = rows["reward"].copy(), rows["terminated"].copy()
-        return obs, reward, terminated, rows["truncated"].copy(), info
+        return obs, *self._copies.copied("reward", "terminated", "truncated"), info
 
     def _seen(self) -> tuple[np.ndarray, Info]:
-        rows = self._copies.rows
-        info: Info = {MASK_KEY: rows["legal"].copy()} if self.program.facts.has_mask else {}
-        return rows["obs"].copy(), info
+        obs, legal = self._copies.copied("obs", "legal")
+        return obs, {MASK_KEY: legal} if self.program.facts.has_mask else {}
 
     @property
     def compiled(self) -> CompiledEnvs | None:
