@@ -26,10 +26,8 @@ META = "meta"
 
 @dataclass
 class Episode:
-    observations: Any
-    """[T + 1, ...], or such arrays by part."""
-    actions: np.ndarray
-    """[T, ...], as the environment's `step` takes them."""
+    observations: Any  # [T + 1, ...], or such arrays by part
+    actions: np.ndarray  # [T, ...], as the environment's `step` takes them
     rewards: np.ndarray
     terminations: np.ndarray
     truncations: np.ndarray

@@ -35,22 +35,17 @@ class Baseline:
     """Score of uniformly random actions in one environment."""
 
     env_id: str
-    mean: float
-    """Mean raw return of an episode."""
-    std: float
-    """Standard deviation over episodes."""
-    n: int
-    """Episodes played."""
+    mean: float  # mean raw return of an episode
+    std: float  # standard deviation over episodes
+    n: int  # episodes played
     length_mean: float
     seed: int
-    engine: str
-    """The engine that stepped it, which is the one `auto` selects."""
+    engine: str  # the engine that stepped it, which is the one `auto` selects
     settings: dict[str, Any] = field(default_factory=dict)
     """Non-default settings: env_kwargs, max_episode_steps, frame_skip."""
     target: float | None = None
     """Return that counts as 1: the solved threshold, otherwise the reference of the spec."""
-    target_kind: str | None = None
-    """threshold or reference."""
+    target_kind: str | None = None  # threshold or reference
 
     def normalize(self, score: float, target: float | None = None) -> float | None:
         """0 for random actions, 1 for the target; None if no target is clearly above random."""

@@ -33,19 +33,14 @@ class EnvEntry:
     env_id: str
     suite: str
     description: str
-    observations: str
-    """Its space in short, or - if the spec does not give it."""
+    observations: str  # its space in short, or - if the spec does not give it
     actions: str
     threshold: float | None
-    engine: str | None
-    """What `auto` takes, as recorded; None where nothing was."""
-    random: float | None
-    """Mean return of random actions."""
+    engine: str | None  # what `auto` takes, as recorded; None where nothing was
+    random: float | None  # mean return of random actions
     algos: list[str]
-    configs: list[str]
-    """What gsolve train takes."""
-    extra: str | None
-    """The extra that has to be installed first; None where all is there."""
+    configs: list[str]  # what gsolve train takes
+    extra: str | None  # the extra that has to be installed first; None where all is there
     spec: Spec = field(repr=False)
 
     def to_dict(self) -> dict[str, Any]:

@@ -60,11 +60,9 @@ class Finding:
     """One thing that was looked at."""
 
     name: str
-    level: str
-    """ok, advice or problem."""
+    level: str  # ok, advice or problem
     text: str
-    fix: str = ""
-    """What to write in the config, or to change in the environment."""
+    fix: str = ""  # what to write in the config, or to change in the environment
 
 
 def examine(

@@ -294,8 +294,7 @@ class Choice:
 
     mode: str
     reason: str
-    notes: tuple[str, ...] = ()
-    """What the user should know about it."""
+    notes: tuple[str, ...] = ()  # what the user should know about it
 
 
 def choose_engine(request: EnvRequest) -> Choice:

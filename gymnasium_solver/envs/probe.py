@@ -51,33 +51,21 @@ class Probe:
     """What is known of an environment after a few seconds."""
 
     env_id: str
-    observes: str
-    """The observation space in words, like `acts`."""
+    observes: str  # the observation space in words, like `acts`
     acts: str
-    sees: str
-    """image, vector, discrete: one choice, or mixed: several kinds or choices."""
-    moves: str
-    """discrete, box, or product: several numbers or choices at once."""
+    sees: str  # image, vector, discrete: one choice, or mixed: several kinds or choices
+    moves: str  # discrete, box, or product: several numbers or choices at once
     has_masks: bool
-    has_goals: bool
-    """Goals that hindsight replay can replace."""
-    limit: int | None
-    """The time limit; None: episodes end by themselves."""
-    horizon: int
-    """Steps of an episode: the time limit, or the longest that was seen."""
-    threshold: float | None
-    """Mean return that counts as solved, as registered."""
-    episodes: int
-    """Random episodes that ended."""
-    random_mean: float | None
-    """Without an ended episode: the mean reward times the time limit."""
+    has_goals: bool  # goals that hindsight replay can replace
+    limit: int | None  # the time limit; None: episodes end by themselves
+    horizon: int  # steps of an episode: the time limit, or the longest that was seen
+    threshold: float | None  # mean return that counts as solved, as registered
+    episodes: int  # random episodes that ended
+    random_mean: float | None  # without an ended episode: the mean reward times the time limit
     random_sd: float | None
-    reward_density: float
-    """Share of steps whose reward is not the usual one."""
-    usual_reward: float
-    """The most frequent one."""
-    terminated: float | None
-    """Share of the episodes that ended by themselves."""
+    reward_density: float  # share of steps whose reward is not the usual one
+    usual_reward: float  # the most frequent one
+    terminated: float | None  # share of the episodes that ended by themselves
     ambiguous: float | None
     """Share of repeated pairs of observation and action that gave another reward."""
     history: int | None
@@ -87,8 +75,7 @@ class Probe:
     0 where observations are states, large where velocities are missing."""
     step_us: float | None
     """Microseconds per env step with one environment; None where costs are not measured."""
-    many_step_us: float | None
-    """The same with 64 of them."""
+    many_step_us: float | None  # the same with 64 of them
     engine: str
     steps: int
     seconds: float

@@ -127,10 +127,8 @@ STACKED = ("obs", "reward", "terminated", "truncated", "is_over", "is_reset")
 class Rollout:
     """T random steps of N envs; reset rows are marked and do not count as steps."""
 
-    first_obs: Any
-    """Observations [N, ...], or such arrays by name."""
-    obs: Any
-    """[T, N, ...], or such arrays by name."""
+    first_obs: Any  # observations [N, ...], or such arrays by name
+    obs: Any  # [T, N, ...], or such arrays by name
     actions: np.ndarray
     reward: np.ndarray
     terminated: np.ndarray
@@ -139,8 +137,7 @@ class Rollout:
     is_reset: np.ndarray
     lengths: list[int]
     returns: list[float]
-    ends: list[str]
-    """How each episode ended: terminated, truncated or both."""
+    ends: list[str]  # how each episode ended: terminated, truncated or both
 
 
 def record(env: VectorEnv, n_steps: int, seed: int = SEED, action_seed: int = SEED) -> Rollout:

@@ -48,19 +48,13 @@ class EnvRequest:
     env_id: str
     n_envs: int
     env_kwargs: dict[str, Any] = field(default_factory=dict)
-    mode: str = "auto"
-    """Value of vectorization_mode."""
-    render_mode: str | None = None
-    """rgb_array, where `render` must work."""
-    timeout_s: float | None = ANSWER_WITHIN_S
-    """How long `async` waits for an answer."""
+    mode: str = "auto"  # value of vectorization_mode
+    render_mode: str | None = None  # rgb_array, where `render` must work
+    timeout_s: float | None = ANSWER_WITHIN_S  # how long `async` waits for an answer
     max_episode_steps: int | None = None
-    frame_skip: tuple[int, int] | None = None
-    """Fewest and most frames that an action is held for."""
-    draws: bool = False
-    """The observations are rendered frames."""
-    singles: "tuple[Named, ...]" = ()
-    """Wrappers around each environment by itself, innermost first."""
+    frame_skip: tuple[int, int] | None = None  # fewest and most frames that an action is held for
+    draws: bool = False  # the observations are rendered frames
+    singles: "tuple[Named, ...]" = ()  # wrappers around each environment by itself, innermost first
 
 
 @dataclass(frozen=True)
@@ -68,10 +62,8 @@ class Family:
     """Environments of one id prefix that an engine of their own steps."""
 
     prefix: str
-    maker: str
-    """module:name, in this package, of a function or class: EnvRequest -> VectorEnv."""
-    modes: tuple[str, ...] = ("auto", "vector")
-    """Values of vectorization_mode."""
+    maker: str  # module:name, in this package, of a function or class: EnvRequest -> VectorEnv
+    modes: tuple[str, ...] = ("auto", "vector")  # values of vectorization_mode
     has_frame_options: bool = False
     """Whether the env itself has frame_stack, frame_skip, grayscale_obs and resize_obs."""
     holds_actions: bool = False
@@ -128,10 +120,8 @@ class EnvSpec:
     """Facts about a vector env that do not change while it runs."""
 
     env_id: str
-    engine: str
-    """Which engine steps it: envpool, vector, sync, async, c, or own."""
-    engine_reason: str
-    """One line for the user: why this engine was taken."""
+    engine: str  # which engine steps it: envpool, vector, sync, async, c, or own
+    engine_reason: str  # one line for the user: why this engine was taken
     max_episode_steps: int | None = None
     """The time limit in force, an override included; None = episodes have no limit."""
     reward_threshold: float | None = None
@@ -158,8 +148,7 @@ class EnvSpec:
 @dataclass(frozen=True)
 class TaskFacts:
     name: str
-    threshold: float | None
-    """Mean return at which the task counts as solved; None = undefined."""
+    threshold: float | None  # mean return at which the task counts as solved; None = undefined
 
 
 def task_sizes(n_tasks: int, n_envs: int) -> list[int]:

@@ -29,8 +29,7 @@ MOST_COMBINED = 1024
 class ActionSet:
     """Rows of a table: which buttons an action holds down."""
 
-    table: np.ndarray
-    """bool[actions, buttons]."""
+    table: np.ndarray  # bool[actions, buttons]
     space: Space
 
     @classmethod

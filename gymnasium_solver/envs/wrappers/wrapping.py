@@ -42,8 +42,7 @@ class Named:
 
     id: str
     wrapper: Any
-    given: dict[str, Any]
-    """Its options."""
+    given: dict[str, Any]  # its options
 
     @classmethod
     def read(cls, spec: Spec) -> Self:
