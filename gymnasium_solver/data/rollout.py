@@ -90,17 +90,9 @@ class Rollout:
         )
 
     @classmethod
-    def estimate_bytes(
-        cls,
-        n_steps: int,
-        n_envs: int,
-        observation_space: Space,
-        actions: ActionKind,
-        *,
-        n_outputs: int | None = None,
-    ) -> int:
-        """Host memory that `allocate` uses, in bytes."""
-        one = cls.allocate(1, 1, observation_space, actions, n_outputs=n_outputs)
+    def estimate_bytes(cls, n_steps: int, n_envs: int, *given: Any, **options: Any) -> int:
+        """Host memory that `allocate` uses with these arguments, in bytes."""
+        one = cls.allocate(1, 1, *given, **options)
         seen = [one.is_first, *(part for _, part in obs_arrays(one.obs))]
         done = [one.actions, one.reward, one.terminated, one.truncated, one.valid]
         done += [] if one.outputs is None else [one.outputs]

@@ -329,7 +329,8 @@ def _play(env: Any) -> Iterator[str]:
             return
         obs, reward, terminated, truncated, info = answer
         yield from _observation(space, obs, "step()")
-        if not isinstance(reward, int | float | np.number) and not _has_one_element(reward):
+        is_one = isinstance(reward, np.ndarray) and reward.size == 1  # engines take it as a number
+        if not is_one and not isinstance(reward, int | float | np.number):
             yield f"step() returns the reward {reward!r}, expected a number"
         for name, flag in (("terminated", terminated), ("truncated", truncated)):
             if not isinstance(flag, bool | np.bool_):
@@ -338,10 +339,6 @@ def _play(env: Any) -> Iterator[str]:
             yield f"step() returns info of type {type(info).__name__}, expected a dict"
         if terminated or truncated:
             env.reset()
-
-
-def _has_one_element(reward: Any) -> bool:
-    return isinstance(reward, np.ndarray) and reward.size == 1  # engines take it as a number
 
 
 def _observation(space: Any, obs: Any, where: str) -> Iterator[str]:

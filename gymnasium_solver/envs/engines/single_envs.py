@@ -139,11 +139,6 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
             "your own."
         )
 
-    def misfit(self, value: Any, part: str = "") -> EnvError:
-        """What is wrong with a part of an observation."""
-        problem = misfit(self._parts[part], value)
-        return self._misfit(value, problem or "cannot be read", part)
-
     def _is_usual(self, seen: Any) -> bool:
         """The usual cases, at a tenth of the cost of a check: small envs are reset every few
         steps."""
@@ -166,18 +161,20 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         if not self._is_dict:
             return seen
         if not isinstance(seen, dict):
-            raise self._misfit(seen, "is not a dict")
+            raise self.misfit(seen, "", "is not a dict")
         return seen.get(name)
 
     def checked_part(self, name: str, part: Any) -> Any:
         space = self._parts[name]
         if problem := misfit(space, part):
-            raise self._misfit(part, problem, name)
+            raise self.misfit(part, name, problem)
         if isinstance(part, list) or np.shape(part) != _shape_of(space):
             return np.asarray(part).reshape(_shape_of(space))
         return part
 
-    def _misfit(self, value: Any, problem: str, part: str = "") -> EnvError:
+    def misfit(self, value: Any, part: str, problem: str | None = None) -> EnvError:
+        """What is wrong with an observation, or with a part of it."""
+        problem = problem or misfit(self._parts[part], value) or "cannot be read"
         what = f"an observation part {part!r}" if part else "an observation"
         space = self._parts[part] if part else self._space
         given = " ".join(str(value).split())[:100]
