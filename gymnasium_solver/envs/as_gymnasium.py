@@ -190,8 +190,7 @@ class _Source(VectorEnv):
 
 # -- as Gymnasium environments --------------------------------------------------------------------
 
-FPS = 30
-"""Frames per second of a video, where the environment does not say."""
+FPS = 30  # frames per second of a video, where the environment does not say
 
 
 class _Shared:

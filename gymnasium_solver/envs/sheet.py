@@ -113,10 +113,8 @@ def save_png(frame: np.ndarray, path: Path) -> None:
 # -- whether a spec block (config/spec.py) describes the environment ------------------------------
 
 
-ABSOLUTE = 2e-3
-"""How far a written bound may be from the real one: 0.418 stands for 0.41887903."""
-HUGE = 1e30
-"""Bounds beyond it count as none."""
+ABSOLUTE = 2e-3  # how far a written bound may be from the real one: 0.418 stands for 0.41887903
+HUGE = 1e30  # bounds beyond it count as none
 
 
 def spec_mismatches(

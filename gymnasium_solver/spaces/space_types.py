@@ -95,8 +95,7 @@ def as_float32(space: Space) -> Space:
 # -- actions as arrays ----------------------------------------------------------------------------
 
 
-LARGEST_BOUND = 1e30
-"""A larger bound is the limit of a float type and counts as unbounded."""
+LARGEST_BOUND = 1e30  # a larger bound is the limit of a float type and counts as unbounded
 
 
 def is_product(space: Space) -> bool:

@@ -61,8 +61,7 @@ from gymnasium_solver.spaces.space_types import (
     to_native,
 )
 
-_CHECKED: set[str] = set()
-"""Ids of which Gymnasium has checked an environment in this process."""
+_CHECKED: set[str] = set()  # ids of which Gymnasium has checked an environment in this process
 VECTOR_REWARDS = "the environment pays vectors: scores are made of the rewards of its wrapper"
 
 

@@ -48,8 +48,7 @@ BRAX_LIMIT = 1000  # Brax's own episode length
 _NEVER = 2**30
 jax: Any = imported("jax", "", HINT)
 jnp: Any = imported("jax.numpy", "", HINT)
-PLATFORMS = {"cpu": ("cpu",), "cuda": ("gpu", "cuda")}
-"""torch's name of a device -> JAX's."""
+PLATFORMS = {"cpu": ("cpu",), "cuda": ("gpu", "cuda")}  # torch's name of a device -> JAX's
 
 
 class Functions(NamedTuple):

@@ -17,16 +17,13 @@ import numpy as np
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.observations import Obs, space_of
 
-PREFIXES = ("MiniGrid-", "BabyAI-")
-"""The ids of EnvPool and of the package begin with one of these."""
+PREFIXES = ("MiniGrid-", "BabyAI-")  # the ids of EnvPool and of the package begin with one of these
 KINDS = ("onehot", "image", "dict")
-SIZES = (11, 6, 4)
-"""Objects, colours, states of a cell, as MiniGrid numbers them."""
+SIZES = (11, 6, 4)  # objects, colours, states of a cell, as MiniGrid numbers them
 COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
 THINGS = ("key", "ball", "box", "door", "room")
 VERBS = ("go", "pick", "open", "put")
-MOST = 3
-"""Verbs and things of a mission that are encoded."""
+MOST = 3  # verbs and things of a mission that are encoded
 MISSION_WIDTH = MOST * (len(VERBS) + len(COLOURS) + len(THINGS))
 MISSION_SPACE = gymnasium.spaces.Box(0.0, 1.0, (MISSION_WIDTH,), np.float32)
 _THING = re.compile(rf"\b(?:({'|'.join(COLOURS)}) )?({'|'.join(THINGS)})\b")

@@ -24,8 +24,7 @@ from gymnasium_solver.envs.vector import Engine, Info, RawStep, Space, VectorEnv
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.spaces.observations import Obs
 
-Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""Reward, terminated, truncated."""
+Outcome = tuple[np.ndarray, np.ndarray, np.ndarray]  # reward, terminated, truncated
 
 
 class OwnEnv(Engine):

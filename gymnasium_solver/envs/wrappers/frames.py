@@ -32,8 +32,7 @@ from gymnasium_solver.spaces.space_types import (
     is_multi_discrete,
 )
 
-LEAST_SIDE = 8
-"""A smaller uint8 array is a board or a grid of symbols, not an image."""
+LEAST_SIDE = 8  # a smaller uint8 array is a board or a grid of symbols, not an image
 # Luma weights in 256ths. ITU-R BT.601 is what gray frames are usually made with; VizDoom's own gray
 # is 0.21 R + 0.72 G + 0.07 B.
 BT601 = (77, 150, 29)
