@@ -214,6 +214,9 @@ class ObservationWrapper(VectorWrapper):
 class Engine(VectorEnv):
     """The contract over native NEXT_STEP autoreset: checks, dtypes, episode totals."""
 
+    action_mask: np.ndarray | None = None
+    info: Info = {}
+
     def __init__(self, n_envs: int, observation: Space, action: Space, spec: EnvSpec) -> None:
         self.n_envs = n_envs
         self._set_observation_space(observation, spec.env_id)
@@ -221,8 +224,6 @@ class Engine(VectorEnv):
         self.spec = spec
         self._check_actions = action_checker(self.action_space, n_envs, spec.env_id)
         self._masks = MaskReader(self.action_space, n_envs, spec.env_id)
-        self._mask: np.ndarray | None = None
-        self._last_info: Info = {}
         self._closed = False
         self._done: np.ndarray | None = None
         self._n_done = 0
@@ -243,14 +244,6 @@ class Engine(VectorEnv):
         "action_mask" where the env has masks.
 
         `is_reset` marks the n_reset rows that are done, whose action does not count."""
-
-    @property
-    def action_mask(self) -> np.ndarray | None:
-        return self._mask
-
-    @property
-    def info(self) -> Info:
-        return self._last_info
 
     @property
     def compiled(self) -> CompiledEnvs | None:
@@ -278,7 +271,7 @@ class Engine(VectorEnv):
         """Masks [T, N, A] after each step of `compiled`, with the lengths [T, N] of episodes."""
         for t, row in np.argwhere(~masks.any(axis=2)):
             raise EnvError(self._masks.nothing_legal(row, lengths[t, row]))
-        self._mask = masks[-1].copy()
+        self.action_mask = masks[-1].copy()
 
     def saved(self) -> dict[str, np.ndarray] | None:
         """The state of all envs as arrays, from which `restore` continues exactly, among them
@@ -311,7 +304,7 @@ class Engine(VectorEnv):
     def _opened(self, obs: Obs, info: Info, totals: Totals) -> Any:
         """Go on from here; returns the observations."""
         self.totals = totals
-        self._mask, self._last_info = self._masks.at_reset(info), info
+        self.action_mask, self.info = self._masks.at_reset(info), info
         self._succeeded = None
         return self._deliver(obs)
 
@@ -337,8 +330,8 @@ class Engine(VectorEnv):
             info = {**info, SUCCEEDED: self._success_so_far(reported, is_reset)}
         self._done = terminated | truncated
         self._n_done = int(np.count_nonzero(self._done))
-        self._mask = self._masks.at_step(info, self._done, self._length)
-        self._last_info = info
+        self.action_mask = self._masks.at_step(info, self._done, self._length)
+        self.info = info
         return Step(
             self._deliver(obs),
             reward.astype(np.float32, copy=False),

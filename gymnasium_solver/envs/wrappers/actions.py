@@ -28,11 +28,7 @@ _STREAM = 0x571C  # keeps the draws of buttons apart from those of the env, whic
 class MaskingWrapper(VectorWrapper):
     """Base of wrappers with masks of their own; a subclass makes them in `_legal`."""
 
-    _mask: np.ndarray | None = None
-
-    @property
-    def action_mask(self) -> np.ndarray | None:
-        return self._mask
+    action_mask: np.ndarray | None = None
 
     @abstractmethod
     def _legal(self, done: np.ndarray) -> np.ndarray | None:
@@ -40,12 +36,12 @@ class MaskingWrapper(VectorWrapper):
 
     def reset(self, seed: int) -> np.ndarray:
         obs = self.env.reset(seed)
-        self._mask = self._legal(np.zeros(self.n_envs, np.bool_))
+        self.action_mask = self._legal(np.zeros(self.n_envs, np.bool_))
         return obs
 
     def step(self, actions: Any) -> Step:
         step = self.env.step(actions)
-        self._mask = self._legal(step.is_over)
+        self.action_mask = self._legal(step.is_over)
         return step
 
     def _some_legal(self, mask: np.ndarray, done: np.ndarray, legal: Any, which: str) -> np.ndarray:
