@@ -1,5 +1,8 @@
 """Errors caused by user input or the environment. The command line prints only their message."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from gymnasium_solver.printable import printable_lines
 
 
@@ -84,6 +87,15 @@ def details_of(error: BaseException | None) -> str:
 class Unsupported(Exception):
     """A computation that cannot be recorded or compiled (fast/); the message says why. Another form
     of it is used, so this never reaches a user."""
+
+
+@contextmanager
+def told_as(kind: type[Exception], where: object, *failures: type[Exception]) -> Iterator[None]:
+    """Errors of these types become `kind`, with what they are about in front."""
+    try:
+        yield
+    except failures as error:
+        raise kind(f"{where}: {error}") from None
 
 
 def first_line(error: BaseException) -> str:

@@ -26,6 +26,7 @@ from gymnasium_solver.config.blocks import BudgetFields, EnvFields, Fields, Iden
 from gymnasium_solver.config.nested import dump_block, read_block, read_blocks
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.types import BLOCK, Block, Count, Float, Name, takes
+from gymnasium_solver.errors import told_as
 
 _TASK_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.=,+-]*")
 _LEVELS = 10
@@ -143,10 +144,8 @@ def _kwarg(name: str, block: Mapping[str, Any], final: Mapping[str, Any]) -> Kwa
     rest = {key: value for key, value in block.items() if key != "levels"}
     if not _is_number(rest.get("start")) or rest["start"] == end:
         raise ValueError(f"{where}: start must be a number other than {end}, where it leads to")
-    try:
+    with told_as(ValueError, where, ValueError):
         schedule = Schedule.parse({**rest, "end": end})
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
     return KwargSchedule(schedule, levels, isinstance(end, int) and isinstance(rest["start"], int))
 
 
@@ -217,10 +216,8 @@ class CurriculumFields(EnvFields, BudgetFields, IdentityFields):
         if self.curriculum is not None:
             if self.tasks:
                 raise ValueError("curriculum and tasks cannot be combined: remove one of them")
-            try:
+            with told_as(ValueError, "curriculum", ValueError):
                 self.curriculum.schedules(self.env_kwargs)
-            except ValueError as error:
-                raise ValueError(f"curriculum: {error}") from None
         if self.task_one_hot and not self.tasks:
             raise ValueError("task_one_hot needs tasks")
         if self.tasks and self.n_envs < len(self.tasks):

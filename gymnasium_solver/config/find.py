@@ -25,7 +25,7 @@ from gymnasium_solver.config.schema import (
     layered,
 )
 from gymnasium_solver.config.yaml_file import parse_yaml, read_text, unfilled
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, told_as
 from gymnasium_solver.paths import is_file
 from gymnasium_solver.registry import algorithms
 from gymnasium_solver.suggest import nearest
@@ -128,10 +128,8 @@ def _section(path: Path, name: str, value: Any) -> dict[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise ConfigError(f"{path}: {name} must be a block of `field: value` lines, not {value!r}")
-    try:
+    with told_as(ConfigError, f"{path}: in {name}", ConfigError):
         return canonical({str(key): item for key, item in value.items()})
-    except ConfigError as error:
-        raise ConfigError(f"{path}: in {name}: {error}") from None
 
 
 def _is_variant(key: Any, value: Any) -> bool:

@@ -25,6 +25,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, PlainSerializer
 
 from gymnasium_solver.config.types import BLOCK, NULL, takes
+from gymnasium_solver.errors import told_as
 from gymnasium_solver.suggest import did_you_mean
 
 ACTIVATION_NAMES = (
@@ -73,10 +74,8 @@ def read_layers(value: Any) -> tuple[Layer, ...]:
         raise ValueError("expected a list of layers, such as [{linear: 64}, relu]")
     layers = []
     for place, item in enumerate(value):
-        try:
+        with told_as(ValueError, f"layer {place + 1}", ValueError):
             layers.append(_read(item))
-        except ValueError as error:
-            raise ValueError(f"layer {place + 1}: {error}") from None
     return tuple(layers)
 
 
@@ -148,10 +147,8 @@ def read_graph(value: Mapping[Any, Any]) -> dict[str, Any]:
     nodes: dict[str, Any] = {}
     for key, given in value.items():
         name = str(key)
-        try:
+        with told_as(ValueError, f"node {name}", ValueError):
             nodes[name] = _read_node(given)
-        except ValueError as error:
-            raise ValueError(f"node {name}: {error}") from None
     names = list(nodes)
     if not names:
         raise ValueError("expected at least one node, such as {all: {concat: [camera, goal]}}")

@@ -37,7 +37,7 @@ from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import ALIASES, Config, canonical, layered
 from gymnasium_solver.config.types import DEEPEST, is_too_deep
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, told_as
 from gymnasium_solver.suggest import did_you_mean
 
 
@@ -178,10 +178,8 @@ def expanded(changes: Mapping[str, Any], fields: Iterable[str], what: str) -> di
         if not is_pattern(key):
             result[key] = value
             continue
-        try:
+        with told_as(ConfigError, f"{key} is not a regular expression", re.error):
             pattern = re.compile(key[1:-1])
-        except re.error as error:
-            raise ConfigError(f"{key} is not a regular expression: {error}") from None
         matches = [name for name in names if pattern.fullmatch(name)]
         if not matches:
             raise ConfigError(f"{key} matches no field of {what}")

@@ -34,6 +34,7 @@ from gymnasium_solver.config.types import (
     takes,
     whole,
 )
+from gymnasium_solver.errors import told_as
 
 B = TypeVar("B", bound=Fields)
 
@@ -63,10 +64,8 @@ def read_blocks(
         raise ValueError(f"expected a list of {expected}")
     blocks = []
     for place, item in enumerate(value):
-        try:
+        with told_as(ValueError, f"{what} {place + 1}", ValueError):
             blocks.append(read_block(cls, item, shorthand))
-        except ValueError as error:
-            raise ValueError(f"{what} {place + 1}: {error}") from None
     return blocks
 
 

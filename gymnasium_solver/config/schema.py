@@ -64,7 +64,7 @@ from gymnasium_solver.config.types import (
     cpu_count,
     is_too_deep,
 )
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, told_as
 
 # Also here what algorithms declare their own fields with.
 __all__ = [
@@ -171,10 +171,8 @@ class Config(
         total = self.max_env_steps or (self.max_epochs or 0) * self.n_envs * self.n_steps
         for name, value in self:
             if isinstance(value, Schedule):
-                try:
+                with told_as(ValueError, name, ValueError):
                     value.check(total)
-                except ValueError as error:
-                    raise ValueError(f"{name}: {error}") from None
         return self
 
 

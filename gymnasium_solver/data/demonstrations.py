@@ -20,7 +20,7 @@ import numpy as np
 
 from gymnasium_solver.data.episode_file import Episode, read_episodes
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
-from gymnasium_solver.errors import ConfigError, EnvError, MissingError, RunError
+from gymnasium_solver.errors import ConfigError, EnvError, MissingError, RunError, told_as
 from gymnasium_solver.paths import user_path
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import (
@@ -208,10 +208,8 @@ def _are_legal(space: Space, actions: np.ndarray) -> bool:
 
 def _check_observations(given: Space, own: Space, where: str, env_id: str) -> None:
     """ConfigError unless the dataset has every part of the environment's observations."""
-    try:
+    with told_as(ConfigError, where, EnvError):
         parts = part_spaces(flatten_space(given).space)
-    except EnvError as error:
-        raise ConfigError(f"{where}: {error}") from None
     for name, part in part_spaces(own).items():
         if name not in parts or not _same_leaf(parts[name], part):
             raise ConfigError(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.errors import RunError
+from gymnasium_solver.errors import RunError, told_as
 from gymnasium_solver.spaces.observations import obs_arrays
 
 FORMAT = 1
@@ -66,12 +66,10 @@ def write_episodes(path: Path, episodes: list[Episode], meta: dict[str, Any]) ->
 
 def read_episodes(path: Path) -> Iterator[Episode]:
     """The episodes of a file; RunError if it is another one."""
-    try:
+    with told_as(RunError, f"{path} is not a file of episodes", OSError, ValueError, KeyError):
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         meta = json.loads(str(arrays.pop(META)))
-    except (OSError, ValueError, KeyError) as error:
-        raise RunError(f"{path} is not a file of episodes: {error}") from None
     for i in range(meta["total_episodes"]):
         yield _read(arrays, f"episode_{i}/", meta)
 

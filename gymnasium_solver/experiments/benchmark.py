@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.yaml_file import read_file
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, told_as
 from gymnasium_solver.experiments import experiment as experiments
 from gymnasium_solver.experiments.comparison_report import csv_lines, draw, value_text
 from gymnasium_solver.experiments.experiment import CONFIGS, FILE, FOLDER, Experiment
@@ -84,10 +84,8 @@ class Declared:
 def read_benchmark(path: Path) -> Declared:
     """Read and check a benchmark file."""
     content, _ = read_file(path)
-    try:
+    with told_as(ConfigError, path, ValueError):
         return _declared(content, path.stem)
-    except ValueError as error:
-        raise ConfigError(f"{path}: {error}") from None
 
 
 def _declared(content: Any, stem: str) -> Declared:
@@ -236,11 +234,9 @@ def ablated(
     found = []
     for name, overlay in read_ablations(path).items():
         fields = {**overrides, **overlay}
-        try:
+        with told_as(ConfigError, f"{path}: {name}", ConfigError):
             config = load_config(target, overrides=fields, fill=fill, trust=trust, chooses=True)
             found.append((f"{label} {name}", config))
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {name}: {error}") from None
     return found
 
 

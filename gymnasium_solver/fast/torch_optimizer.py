@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, told_as
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, Group, Optimizer, project
 from gymnasium_solver.suggest import did_you_mean
 
@@ -48,11 +48,9 @@ class TorchOptimizer(Optimizer):
         given: dict[str, Any] = {"lr": 0.0, **(options or {})}
         if "weight_decay" in takes:
             given["weight_decay"] = 0.0
-        try:
+        with told_as(ConfigError, f"optimizer: torch.optim.{kind.__name__}", TypeError, ValueError):
             own = [{"params": list(group.module.parameters())} for group in groups]
             self._torch = kind(own, **given)
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"optimizer: torch.optim.{kind.__name__}: {error}") from None
 
     @torch.no_grad()
     def step(self, grad: Tensor, lr: float | Tensor) -> Tensor:

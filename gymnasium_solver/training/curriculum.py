@@ -18,7 +18,7 @@ from gymnasium_solver.envs.joined import difference
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import env_from_config, training_env
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.errors import ConfigError, EnvError, RunError
+from gymnasium_solver.errors import ConfigError, EnvError, RunError, told_as
 from gymnasium_solver.policies.policy import Policy
 from gymnasium_solver.training.activity import Activity
 from gymnasium_solver.training.collect import Collector, DemoFeed
@@ -53,10 +53,8 @@ class Stages:
     def _check_spaces(self, env: VectorEnv) -> None:
         for number, stage in enumerate(self.curriculum.stages):
             name = f"curriculum: stage {number + 1} ({stage.text() or 'as the config'})"
-            try:
+            with told_as(ConfigError, name, EnvError, ConfigError):
                 own = env_from_config(self.stage_config(number, {}), 1)
-            except (EnvError, ConfigError) as error:
-                raise ConfigError(f"{name}: {error}") from None
             own.close()
             if found := difference(own, name, env, env.spec.env_id):
                 raise ConfigError(f"{found}; all stages need the same spaces")

@@ -32,7 +32,7 @@ from gymnasium_solver.config.nested import Intervention
 from gymnasium_solver.config.schedule import AUTO
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import value_text
-from gymnasium_solver.errors import ConfigError, GsolveError, RunError
+from gymnasium_solver.errors import ConfigError, GsolveError, RunError, told_as
 from gymnasium_solver.paths import read_regular
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.edits import (
@@ -397,11 +397,9 @@ def check_interventions(config: Config) -> None:
     invalid value."""
     bare = config.replace(interventions=[])
     for rule in config.interventions:
-        try:
+        with told_as(ConfigError, f"interventions: {rule.name}", ConfigError, ValueError):
             for times, change in enumerate(rule.changes):
                 unknown = [name for name in change if name not in type(config).model_fields]
                 if unknown:
                     raise ConfigError(f"{config.algo_id} has no field {', '.join(unknown)}")
                 edited(bare, rule.new_values(config_dict(bare), times))
-        except (ConfigError, ValueError) as error:
-            raise ConfigError(f"interventions: {rule.name}: {error}") from None

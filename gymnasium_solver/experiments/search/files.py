@@ -14,7 +14,7 @@ from typing import Any
 
 from gymnasium_solver.config.foreign import FOREIGN
 from gymnasium_solver.config.yaml_file import parse_value, read_file
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, told_as
 from gymnasium_solver.experiments.search import ranges
 from gymnasium_solver.experiments.search.ranges import KINDS, Choice, Range, check_kind
 from gymnasium_solver.suggest import did_you_mean
@@ -29,13 +29,11 @@ def read_sweep_file(path: Path) -> PlanKeys:
     content, _ = read_file(path)
     if not isinstance(content, dict):
         raise ConfigError(f"{path}: expected a sweep file, not {content!r}")
-    try:
+    with told_as(ConfigError, path, ValueError, ConfigError):
         if content.keys() & {"parameters", "method"}:
             return _wandb_plan(content)
         if (search := _slm_search(content)) is not None:
             return _slm_plan(search)
-    except (ValueError, ConfigError) as error:
-        raise ConfigError(f"{path}: {error}") from None
     return {str(key): value for key, value in content.items()}, []
 
 
@@ -286,10 +284,8 @@ def _parameters(block: Any, prefix: str = "") -> tuple[dict[str, str], dict[str,
         elif "value" in given or given.get("distribution") == "constant":
             constants[name] = given.get("value")
         else:
-            try:
+            with told_as(ConfigError, name, ValueError, ConfigError):
                 found = _distribution(given)
-            except (ValueError, ConfigError) as error:
-                raise ConfigError(f"{name}: {error}") from None
             if isinstance(found, Choice) and len(found.values) == 1:
                 constants[name] = found.values[0]
             else:

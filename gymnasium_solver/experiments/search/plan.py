@@ -27,7 +27,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.types import Count, Float, NonNegativeInt, Seed
 from gymnasium_solver.config.yaml_file import dump_yaml, unfilled
 from gymnasium_solver.envs.baselines import game_settings, random_baseline
-from gymnasium_solver.errors import ConfigError, MissingError
+from gymnasium_solver.errors import ConfigError, MissingError, told_as
 from gymnasium_solver.experiments.search import space as spaces
 from gymnasium_solver.experiments.search.files import param_text
 from gymnasium_solver.experiments.search.ranges import Options
@@ -235,10 +235,8 @@ def prepare(plan: Plan, trust: bool = False) -> Prepared:
     space = plan.space()
     spaces.check_names(space, type(config).model_fields)
     if plan.sampler == "pbt":
-        try:
+        with told_as(ConfigError, "pbt", ConfigError):
             check_live(type(config), [param.field for param in space.params])
-        except ConfigError as error:
-            raise ConfigError(f"pbt: {error}") from None
         plan = plan.replace(set={**_population(plan, config), **plan.set})
     else:
         plan = plan.replace(set={**_cadence(plan, config, notes), **plan.set})

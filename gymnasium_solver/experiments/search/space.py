@@ -15,7 +15,7 @@ from typing import Any
 
 from gymnasium_solver.config.foreign import NOTES, our_names
 from gymnasium_solver.config.yaml_file import parse_value
-from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.errors import ConfigError, told_as
 from gymnasium_solver.experiments.search import ranges
 from gymnasium_solver.experiments.search.ranges import Distribution, Latent
 from gymnasium_solver.suggest import ask, did_you_mean
@@ -96,12 +96,10 @@ def param_of(name: str, text: str) -> Param:
     text, *conditions = re.split(r"\s+if\s+", text)
     when = tuple(read_condition(part) for part in conditions)
     field, double, kind = name.rpartition("__")
-    try:
+    with told_as(ConfigError, f"{name}={text}", ValueError):
         if double:
             return Param(field, ranges.slm_distribution(kind, ranges.listed(text)), when)
         return Param(name, ranges.read_distribution(text), when)
-    except ValueError as error:
-        raise ConfigError(f"{name}={text}: {error}") from None
 
 
 def read_condition(text: str) -> Condition:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.errors import GsolveError, RunError, told_as
 from gymnasium_solver.runs import query as runs_query
 from gymnasium_solver.runs.curves import CLOCK, Row, choose_names
 from gymnasium_solver.runs.files import finite
@@ -171,10 +171,8 @@ def trend(name: str, curve: Curve) -> Answer:
 def outcome(table: MetricTable, metric: str) -> Answer:
     """Where a metric ended in one run."""
     run = table.run.id
-    try:
+    with told_as(RunError, run, RunError):
         name = match_metric(metric, sorted(table.names))
-    except RunError as error:
-        raise RunError(f"{run}: {error}") from None
     x, y = curve_of(table, name)
     if not len(y):
         return {"run": run, "metric": name, "last": None}

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from gymnasium_solver.backends import local
-from gymnasium_solver.errors import RunError, TrustError
+from gymnasium_solver.errors import RunError, TrustError, told_as
 from gymnasium_solver.experiments.experiment import Experiment
 from gymnasium_solver.serve.questions import (
     MOST_CONFIGS,
@@ -109,10 +109,8 @@ async def body_of(request: Request) -> dict[str, Any]:
         data += chunk
         if len(data) > LARGEST_BODY:
             raise BadRequest(f"the request is longer than {LARGEST_BODY:,} bytes")
-    try:
+    with told_as(BadRequest, "the request is not JSON", ValueError, RecursionError):
         value = json.loads(data or b"{}")
-    except (ValueError, RecursionError) as error:
-        raise BadRequest(f"the request is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise BadRequest("the request is not a JSON object")
     return value
