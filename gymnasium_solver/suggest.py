@@ -23,6 +23,16 @@ def did_you_mean(name: str, known: Iterable[str], n: int = 1, cutoff: float = CU
     return ask(nearest(name, known, n, cutoff))
 
 
+def check_known(
+    kind: type[Exception], name: object, known: Iterable[str], what: str, word: str = "Expected"
+) -> None:
+    """Raise an error of this kind, with a suggestion or all names, unless the name is known."""
+    names = list(known)
+    if name not in names:
+        hint = did_you_mean(str(name), names) or f"{word} {', '.join(names) or 'none'}."
+        raise kind(f"{what}. {hint}")
+
+
 def ask(names: list[str]) -> str:
     """Return "Did you mean x, y or z?" for these names, or "" for none."""
     if not names:

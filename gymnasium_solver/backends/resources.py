@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from gymnasium_solver.errors import ConfigError, missing_training
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import check_known
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -68,9 +68,7 @@ class Resources:
         changes: dict[str, Any] = {}
         for part in re.split(r"[\s,]+", text.strip()):
             key, _, value = part.partition("=")
-            if key not in NAMES:
-                hint = did_you_mean(key, NAMES) or f"Expected {', '.join(NAMES)}."
-                raise ConfigError(f"--resources {part}: unknown. {hint}")
+            check_known(ConfigError, key, NAMES, f"--resources {part}: unknown")
             match = re.fullmatch(r"(\d+(?:\.\d+)?)(?:[gG][bB]?|h)?", value)
             number = float(match[1]) if match else math.nan
             is_part = not number.is_integer() and (key == "cpus" or (key == "gpus" and number > 1))
@@ -123,9 +121,7 @@ def estimate(config: "Config") -> Resources:
 def check_backend(name: str | None, *, sbatch: str | None, resources: str | None) -> str:
     """The name of the backend, local without one; ConfigError if it cannot be meant."""
     name = name or "local"
-    if name not in BACKENDS:
-        hint = did_you_mean(name, BACKENDS) or f"Expected {', '.join(BACKENDS)}."
-        raise ConfigError(f"--backend {name}: unknown. {hint}")
+    check_known(ConfigError, name, BACKENDS, f"--backend {name}: unknown")
     if name == "slurm" and shutil.which("sbatch") is None:
         raise ConfigError(
             "--backend slurm: sbatch is not on the PATH; use a login node of a cluster"

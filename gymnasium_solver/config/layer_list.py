@@ -26,7 +26,7 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from gymnasium_solver.config.types import BLOCK, NULL, takes
 from gymnasium_solver.errors import told_as
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import check_known
 
 ACTIVATION_NAMES = (
     "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "mish", "identity",
@@ -87,9 +87,7 @@ def _read(item: Any) -> Layer:
     if not isinstance(item, Mapping) or not item:
         raise ValueError(f"expected a name or {{name: number}}, not {item!r}")
     name, given = next(iter(item.items()))
-    if name not in KNOWN:
-        hint = did_you_mean(str(name), KNOWN) or f"Known: {', '.join(KNOWN)}."
-        raise ValueError(f"unknown layer {name!r}. {hint}")
+    check_known(ValueError, name, KNOWN, f"unknown layer {name!r}", "Known:")
     options = OPTIONS.get(str(name), {})
     more = {str(key): value for key, value in item.items() if key != name}
     if isinstance(given, Mapping):

@@ -38,7 +38,7 @@ from gymnasium_solver.config.schema import ALIASES, Config, canonical, layered
 from gymnasium_solver.config.types import DEEPEST, is_too_deep
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, told_as
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import check_known, did_you_mean
 
 
 def apply_overrides(data: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,9 +156,7 @@ def overlay_changes(names: Iterable[str], path: Path | None) -> dict[str, Any]:
     known = find_overlays(path)
     changes: dict[str, Any] = {}
     for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known) or f"Known: {', '.join(known) or 'none'}."
-            raise ConfigError(f"there is no overlay {name!r}. {hint}")
+        check_known(ConfigError, name, known, f"there is no overlay {name!r}", "Known:")
         lines = known[name]
         # A pattern of a later overlay also replaces what an earlier one set by name.
         changes = {key: value for key, value in changes.items() if key not in lines}

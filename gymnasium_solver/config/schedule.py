@@ -37,7 +37,7 @@ from pydantic_core import core_schema
 
 from gymnasium_solver.config.marks import all_marks
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import check_known
 
 _LINEAR_TEXT = re.compile(r"lin_([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?|\.[0-9]+(?:[eE][-+]?[0-9]+)?)")
 
@@ -446,9 +446,8 @@ def _torch_class(name: str) -> Any:
         and not {"lr_lambda", "schedulers"} & set(inspect.signature(value).parameters)
         and key not in ("LRScheduler", "_LRScheduler", PLATEAU)
     }  # fmt: skip
-    if name not in known:
-        hint = did_you_mean(name, known) or f"Known: {', '.join(sorted(known))}."
-        raise ConfigError(f"schedule: torch has no scheduler {name!r} without functions. {hint}")
+    what = f"schedule: torch has no scheduler {name!r} without functions"
+    check_known(ConfigError, name, sorted(known), what, "Known:")
     return known[name]
 
 

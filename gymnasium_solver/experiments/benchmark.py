@@ -42,7 +42,7 @@ from gymnasium_solver.runs.files import finite, jsonable, write_atomic
 from gymnasium_solver.runs.report import Table, block_markdown
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import check_known, did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -150,9 +150,7 @@ def _mapping(value: Any, keys: Sequence[str]) -> dict[str, Any]:
         given = "but it is empty" if value is None else f"not {value!r}"
         raise ValueError(f"expected `key: value` lines, {given}")
     for key in value:
-        if key not in keys:
-            hint = did_you_mean(str(key), keys) or f"Expected {', '.join(keys)}."
-            raise ValueError(f"{key}: unknown key. {hint}")
+        check_known(ValueError, key, keys, f"{key}: unknown key")
     return value
 
 

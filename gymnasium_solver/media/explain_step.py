@@ -52,7 +52,7 @@ from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.nets.world_model import WorldModel
 from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.actions import BoxActions, DiscreteActions, mask_tensor
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import check_known
 from gymnasium_solver.tree import leaves_of, map_tree
 
 TARGETS = ("action", "value")
@@ -71,17 +71,13 @@ def methods_of(names: Sequence[str]) -> tuple[str, ...]:
         plain = name.lower().replace("-", "").replace("_", "").replace("plusplus", "++")
         if plain == "all":
             return METHODS
-        if plain not in METHODS:
-            hint = did_you_mean(plain, METHODS) or f"Expected all, {', '.join(METHODS)}."
-            raise ConfigError(f"--method {name}: unknown. {hint}")
+        check_known(ConfigError, plain, METHODS, f"--method {name}: unknown", "Expected all,")
         chosen.add(plain)
     return tuple(name for name in METHODS if name in chosen) if chosen else METHODS
 
 
 def target_of(name: str) -> str:
-    if name not in TARGETS:
-        hint = did_you_mean(name, TARGETS) or f"Expected {' or '.join(TARGETS)}."
-        raise ConfigError(f"--target {name}: unknown. {hint}")
+    check_known(ConfigError, name, TARGETS, f"--target {name}: unknown")
     return name
 
 

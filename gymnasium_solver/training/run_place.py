@@ -19,7 +19,7 @@ from gymnasium_solver.runs.checkpoint import list_checkpoints
 from gymnasium_solver.runs.edits import values_at_start
 from gymnasium_solver.runs.manage import archive, refuse_running
 from gymnasium_solver.runs.run import JOB_FILES, Run, clear_run, is_run, is_unfinished
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import check_known
 from gymnasium_solver.training.prepare import load_config
 
 POLICIES = ("error", "resume", "restart", "new")
@@ -58,9 +58,8 @@ def choose_place(
     if name is not None and folder is not None:
         raise RunError("give --run-name or --run-dir, not both")
     path = root / str(name) if folder is None else user_path(folder)
-    if if_exists is not None and if_exists not in POLICIES:
-        hint = did_you_mean(if_exists, POLICIES) or f"Expected {', '.join(POLICIES)}."
-        raise RunError(f"--if-exists {if_exists}: unknown. {hint}")
+    if if_exists is not None:
+        check_known(RunError, if_exists, POLICIES, f"--if-exists {if_exists}: unknown")
     if not (is_folder(path) or is_file(path)):
         return Place(path.parent, path.name) if folder else Place(root, name)
     return _existing(path.parent, path.name, if_exists or "error", config, trust)

@@ -23,7 +23,7 @@ from statistics import NormalDist
 from typing import Any
 
 from gymnasium_solver.config.yaml_file import parse_value
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import check_known
 
 KINDS = ("uniform", "log", "log0", "int", "logint", "pow2", "logit", "normal", "lognormal",
          "choice")  # fmt: skip
@@ -299,9 +299,7 @@ def read_distribution(text: str) -> Distribution:
 
 
 def check_kind(kind: str, known: Sequence[str]) -> None:
-    if kind not in known:
-        hint = did_you_mean(kind, known) or f"Expected one of {', '.join(known)}."
-        raise ValueError(f"unknown distribution {kind!r}. {hint}")
+    check_known(ValueError, kind, known, f"unknown distribution {kind!r}", "Expected one of")
 
 
 def _parsed(text: str) -> float:

@@ -34,7 +34,7 @@ from gymnasium_solver.runs.curves import CLOCK, LOGGED_AT, event_rows
 from gymnasium_solver.runs.files import dump_json, finite, read_json, take_lock, write_atomic
 from gymnasium_solver.runs.query import RunSummary, get_run
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.suggest import did_you_mean
+from gymnasium_solver.suggest import check_known
 from gymnasium_solver.training.observer import Observer, TrainInfo
 
 
@@ -114,9 +114,7 @@ def make_sink(name: str) -> Sink:
 
 def check_names(names: list[str]) -> list[str]:
     for name in names:
-        if name not in SINKS:
-            hint = did_you_mean(name, SINKS) or f"Expected {', '.join(SINKS)}."
-            raise TrackError(f"there is no tracker {name!r}. {hint}")
+        check_known(TrackError, name, SINKS, f"there is no tracker {name!r}")
     return names
 
 
