@@ -9,21 +9,9 @@ import numpy as np
 import pytest
 
 import gymnasium_solver as gs
+from tests.small import RUN
 
-SMALL: dict[str, Any] = {
-    "seed": 1,
-    "n_envs": 2,
-    "n_steps": 16,
-    "max_epochs": 2,
-    "eval_freq_epochs": 1,
-    "eval_episodes": 2,
-    "test_episodes": 3,
-    "hidden_dims": [8],
-    "batch_size": 16,
-    "n_epochs": 1,
-    "max_episode_steps": 20,
-    "early_stop_on_eval_threshold": None,
-}
+SMALL = RUN | {"seed": 1, "max_epochs": 2, "max_episode_steps": 20}
 
 MakeRun = Callable[..., gs.Run]
 

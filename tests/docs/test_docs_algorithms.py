@@ -21,6 +21,7 @@ from gymnasium_solver.runs.plots import RETURNS, Curves, choose_panels
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
+from tests.small import WORLD_MODELS
 
 CONTINUOUS = ("td3", "ddpg", "tdmpc2")
 WITH_A_REPLAY = ("dqn", "sac", "crossq", "dreamerv3", *CONTINUOUS)
@@ -51,15 +52,9 @@ def test_the_page_explains_what_an_update_logs(
     }
     if algo_id in WITH_A_REPLAY:
         fields |= {"learning_starts": 4, "batch_size": 4, "buffer_size": 50}
-    if algo_id == "tdmpc2":
+    if algo_id in WORLD_MODELS:
         del fields["hidden_dims"]
-        fields |= {"mlp_dim": 8, "enc_dim": 8, "latent_dim": 8, "n_critics": 2, "n_samples": 8}
-        fields |= {"n_elites": 4, "n_policy_samples": 2, "compile": False}
-    if algo_id == "dreamerv3":
-        del fields["hidden_dims"]
-        fields |= {"deter_dim": 8, "core_dim": 4, "n_classes": 2, "n_latents": 2, "units": 8}
-        fields |= {"n_blocks": 2, "n_atoms": 5, "imagination_steps": 2, "sequence_length": 3}
-        fields |= {"compile": False}
+        fields |= WORLD_MODELS[algo_id]
     if algo_id == "crossq":
         fields["critic_hidden_dims"] = [4]
     if algo_id == "bc":

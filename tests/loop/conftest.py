@@ -20,6 +20,7 @@ from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.observer import Control, Observer
 from gymnasium_solver.training.prepare import build_config
+from tests.small import WORLD_MODELS
 
 OFF_POLICY: dict[str, Any] = {
     "batch_size": 8,
@@ -44,34 +45,16 @@ TINY: dict[str, dict[str, Any]] = {
     "ddpg": OFF_POLICY,
     "tdmpc2": {
         **OFF_POLICY,
-        "mlp_dim": 8,
-        "enc_dim": 8,
-        "latent_dim": 8,
-        "n_critics": 2,
+        **WORLD_MODELS["tdmpc2"],
         "simnorm_dim": 4,
-        "n_samples": 8,
-        "n_policy_samples": 2,
-        "n_elites": 4,
-        "plan_iterations": 2,
         "pretrain_updates": 2,
         "n_atoms": 11,
-        "compile": False,
     },
     "dreamerv3": {
         **OFF_POLICY,
-        "deter_dim": 8,
-        "core_dim": 4,
-        "n_classes": 2,
-        "n_latents": 2,
-        "units": 8,
-        "cnn_depth": 2,
-        "n_blocks": 2,
-        "n_atoms": 5,
-        "imagination_steps": 2,
+        **WORLD_MODELS["dreamerv3"],
         "batch_size": 4,
-        "sequence_length": 3,
         "updates_per_step": 0.2,
-        "compile": False,
     },
     "crossq": {**OFF_POLICY, "critic_hidden_dims": [9], "renorm_warmup": 40},
 }
@@ -224,7 +207,7 @@ def make_config(algo_id: str, /, env_id: str, **fields: Any) -> Any:
     }
     if env_id == "CartPole-v1":
         small["max_episode_steps"] = 40  # final tests would play up to 500
-    if "cnn_channels" in fields or algo_id in ("tdmpc2", "dreamerv3"):
+    if "cnn_channels" in fields or algo_id in WORLD_MODELS:
         del small["hidden_dims"]
     small = {name: small[name] for name in small if name in config_class(algo_id).model_fields}
     budget = {} if "max_env_steps" in fields else {"max_epochs": 4}

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gymnasium_solver.training.prepare import build_config
+from tests.small import RUN
 
 COUNTING = "GsolveMedia/Counting-v0"
 BLOCK = 8  # pixels of a bit
@@ -17,19 +18,7 @@ SPEC: dict[str, Any] = {
     "action_space": {"labels": ["go_left", "go_right"]},
     "observation_space": {"components": [{"name": "count", "range": [0, 10]}, {"name": "luck"}]},
 }
-SMALL: dict[str, Any] = {
-    "seed": 1,
-    "n_envs": 2,
-    "n_steps": 16,
-    "max_epochs": 2,
-    "eval_freq_epochs": 1,
-    "eval_episodes": 2,
-    "test_episodes": 3,
-    "hidden_dims": [8],
-    "batch_size": 16,
-    "n_epochs": 1,
-    "early_stop_on_eval_threshold": None,
-}
+SMALL = RUN | {"seed": 1, "max_epochs": 2}
 
 
 class Counting(gymnasium.Env[np.ndarray, Any]):

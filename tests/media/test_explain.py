@@ -20,6 +20,7 @@ from gymnasium_solver.spaces.observations import image_layout
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.tree import map_tree
+from tests.small import WORLD_MODELS
 
 IMAGE = spaces.Box(0, 255, (2, 12, 12), np.uint8)
 VECTOR = spaces.Box(-1.0, 1.0, (3,), np.float32)
@@ -232,13 +233,6 @@ def test_explain_a_vector_agent_shows_frames_and_named_components(
     assert "gradient x input" in " ".join(result["notes"])
     check_page(result)
     assert "no convolution layers" in refused(shared_run, capsys, "--layer", "1")
-
-
-WORLD_MODELS: dict[str, dict[str, Any]] = {
-    "tdmpc2": {"mlp_dim": 8, "enc_dim": 8, "latent_dim": 8, "n_critics": 2, "n_samples": 16}
-    | {"n_elites": 4, "n_policy_samples": 2, "plan_iterations": 2},
-    "dreamerv3": {"deter_dim": 8, "core_dim": 4, "n_latents": 2, "n_classes": 2, "units": 8},
-}
 
 
 @pytest.mark.parametrize("algo_id", WORLD_MODELS)

@@ -20,6 +20,7 @@ from gymnasium_solver.media.inspect_worker import Reasons
 from gymnasium_solver.runs.episode_tables import first_difference, reward_parts
 from gymnasium_solver.training.prepare import build_config
 from tests.media.counting import SMALL, count_in
+from tests.small import WORLD_MODELS
 
 TINY = {**SMALL, "max_epochs": 1, "test_episodes": 1, "n_steps": 8, "batch_size": 8}
 
@@ -146,10 +147,8 @@ def test_an_episode_that_is_cut_is_bootstrapped(studio: Studio, shared_run: gs.R
     assert columns["td_error"][1] == pytest.approx(wanted, rel=1e-5)
 
 
-DREAMER: dict[str, Any] = {
-    "deter_dim": 8, "core_dim": 4, "n_latents": 2, "n_classes": 2, "units": 8, "n_blocks": 2,
-    "cnn_depth": 2, "sequence_length": 4, "imagination_steps": 2, "n_atoms": 15, "compile": False,
-    "learning_starts": 4, "buffer_size": 64, "updates_per_step": 0.25,
+DREAMER = WORLD_MODELS["dreamerv3"] | {
+    "learning_starts": 4, "buffer_size": 64, "updates_per_step": 0.25
 }  # fmt: skip
 KINDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "multi_discrete": ("MultiDiscrete", "ppo", {}),

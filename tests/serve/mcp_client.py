@@ -13,15 +13,12 @@ from typing import Any
 import anyio
 
 import gymnasium_solver as gs
+from tests.small import RUN
 
 GSOLVE = (sys.executable, "-m", "gymnasium_solver")
 TOKEN = "a-token-of-the-tests"
-TINY: dict[str, Any] = {
-    "n_envs": 2, "n_steps": 16, "eval_freq_epochs": 1, "eval_episodes": 2, "test_episodes": 3,
-    "hidden_dims": [8], "batch_size": 16, "n_epochs": 1, "early_stop_on_eval_threshold": None,
-    "max_env_steps": 128,
-}  # fmt: skip
-ENDLESS: dict[str, Any] = TINY | {"max_env_steps": 500_000_000, "eval_freq_epochs": 200}
+TINY = RUN | {"max_env_steps": 128}
+ENDLESS = TINY | {"max_env_steps": 500_000_000, "eval_freq_epochs": 200}
 
 
 class Caller:

@@ -18,6 +18,7 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.fast.recorded import LossGradient
 from gymnasium_solver.spaces.actions import DiscreteActions, action_kind
 from gymnasium_solver.tree import leaves_of, map_tree, structure_of, unflatten
+from tests.small import WORLD_MODELS
 
 PARTS = spaces.Dict(
     [
@@ -29,15 +30,8 @@ PARTS = spaces.Dict(
 BOX, DISCRETE = spaces.Box(-2, 2, (2,), np.float32), spaces.Discrete(3)
 MULTI = spaces.MultiDiscrete([2, 3])
 N_ENVS, N_STEPS = 2, 12
-PLANNER: dict[str, Any] = {
-    "mlp_dim": 6, "enc_dim": 6, "latent_dim": 8, "n_critics": 2, "n_samples": 8, "n_elites": 4,
-    "n_policy_samples": 2, "plan_iterations": 2, "pretrain_updates": 2,
-}  # fmt: skip
-DREAMER: dict[str, Any] = {
-    "deter_dim": 8, "core_dim": 4, "n_classes": 2, "n_latents": 2, "units": 6, "n_blocks": 2,
-    "n_atoms": 5, "imagination_steps": 2, "sequence_length": 3, "batch_size": 2,
-    "updates_per_step": 0.1,
-}  # fmt: skip
+PLANNER = {**WORLD_MODELS["tdmpc2"], "pretrain_updates": 2}
+DREAMER = {**WORLD_MODELS["dreamerv3"], "batch_size": 2, "updates_per_step": 0.1}
 CASES: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "ppo": ("ppo", DISCRETE, {"ent_coef": 0.01}),
     "ppo box": ("ppo", BOX, {"share_trunk": True}),
@@ -84,7 +78,7 @@ def agent_for(case: str, seed: int = 0, **more: Any) -> Any:
         small |= {"learning_starts": 4, "buffer_size": 200}
     else:
         small["n_steps"] = N_STEPS
-    if algo_id in ("tdmpc2", "dreamerv3"):
+    if algo_id in WORLD_MODELS:
         del small["hidden_dims"]
         own = "mlp_dim" if algo_id == "tdmpc2" else "units"
         more = {own if k == "hidden_dims" else k: v for k, v in more.items()}
