@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -89,11 +90,8 @@ def estimate(config: "Config") -> Resources:
     from gymnasium_solver.nets.network import is_cnn
     from gymnasium_solver.spaces.actions import action_kind
 
-    env = env_from_config(config, 1)
-    try:
+    with closing(env_from_config(config, 1)) as env:
         space, actions = env.observation_space, action_kind(env.action_space)
-    finally:
-        env.close()
     has_cnn = isinstance(config, LearnerConfig) and is_cnn(config, space)
     data = 2 * Rollout.estimate_bytes(config.rollout_rows, config.n_envs, space, actions)
     buffer_size = getattr(config, "buffer_size", None)

@@ -6,6 +6,7 @@ stepping alone. Only one setting changes along a curve.
 """
 
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +89,7 @@ def rates(config: "Config", seconds: float) -> dict[str, float]:
     n_threads = pick_threads(config)
     with limited_threads(n_threads, pick_compiled_threads(config, n_threads)):
         env = env_from_config(config, config.n_envs)
-        trainer = Trainer(config, env, Observer())
-        try:
+        with closing(Trainer(config, env, Observer())) as trainer:
             for _ in range(N_WARM):
                 collect_and_learn(trainer)
             start, first = time.perf_counter(), trainer.progress.env_steps
@@ -100,8 +100,6 @@ def rates(config: "Config", seconds: float) -> dict[str, float]:
             took_s = time.perf_counter() - start
             collect_s = _collecting_s(trainer) - collect_s
             n_steps = trainer.progress.env_steps - first
-        finally:
-            trainer.close()
     return {"steps_per_s": n_steps / took_s, "collect_steps_per_s": n_steps / collect_s}
 
 

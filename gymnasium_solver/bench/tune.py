@@ -7,6 +7,7 @@ crashes affects no other. Actions are random and drawn beforehand; reset rows ar
 import os
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +59,8 @@ def measure(item: dict[str, Any]) -> float:
     os.environ[CPUS] = str(item["threads"])
     changes = {"vectorization_mode": item["engine"], "n_envs": item["n_envs"]}
     config = load_config(item["target"], overrides={**item["overrides"], **changes})
-    env = env_from_config(config, item["n_envs"])
-    try:
+    with closing(env_from_config(config, item["n_envs"])) as env:
         return _rate(env, float(item["seconds"]))
-    finally:
-        env.close()
 
 
 def _rate(env: Any, seconds: float) -> float:

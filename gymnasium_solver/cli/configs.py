@@ -5,6 +5,7 @@ import math
 import sys
 import textwrap
 from collections.abc import Mapping
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -158,13 +159,10 @@ def net(args: Args) -> None:
     from gymnasium_solver.training.agents import build_agent
 
     config = load_target(args, target).replace(device="cpu")
-    env = env_from_config(config, 1)
-    try:
+    with closing(env_from_config(config, 1)) as env:
         agent = build_agent(config, env.observation_space, env.action_space)
         shape = agent.policy.actions.shape
         rows = describe_network(agent.net, env.reset(0), math.prod(shape) if shape else 0)
-    finally:
-        env.close()
     if args.out is not None:
         write_output(args.out, "the picture", picture(rows, target))
     sums = {"parameters": sum(row.parameters for row in rows)}

@@ -6,6 +6,7 @@ for each episode.
 
 import re
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,10 +91,8 @@ def play(args: Args) -> None:
     if args.episodes is None and place == "plain":
         args.episodes = PLAIN_EPISODES
     session, keys = _open(args, found, mode, place, record)
-    try:
+    with closing(session.player.stage):
         _show(session, keys, place, (panels, args.plot_window_size))
-    finally:
-        session.player.stage.close()
     written, returns = session.close(), session.returns
     if returns and (place != "plain" or len(returns) > 1):
         mean = sum(returns) / len(returns)
@@ -227,10 +226,8 @@ def _show(
             pressed = terminal_keys()
             if pressed is None:
                 raise UsageError("the terminal's keys cannot be read here; use a window, or a pipe")
-            try:
+            with closing(pressed):
                 TerminalView(session, make_console(), pressed.names, keys).run()
-            finally:
-                pressed.close()
         else:  # one line for each episode, at full speed
             session.on_episode = _print_episode
             session.is_paused = False

@@ -2,6 +2,7 @@
 
 import dataclasses
 import sys
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,7 +261,7 @@ def _record(args: Args, branch: tuple[str, int, Any] | None) -> list[Episode]:
         trust=args.trust,
     )
     studio, asks = Studio(root_of(args)), [ask]
-    try:
+    with closing(studio):
         if args.episodes > 1 or args.compare:
             scene = studio.scene(ask)
             seed = pick_seed(scene.found.config, scene.run, scene.env_steps, ask.seed)
@@ -269,8 +270,6 @@ def _record(args: Args, branch: tuple[str, int, Any] | None) -> list[Episode]:
                 other = f"{scene.run.path}/{args.compare.removeprefix('/')}"
                 asks = [each for one in asks for each in (one, replace(one, run=other))]
         return [studio.play(one) for one in asks]
-    finally:
-        studio.close()
 
 
 def brief(episode: Episode) -> dict[str, Any]:

@@ -7,6 +7,7 @@ resumed, 1 if some have failed.
 
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -47,12 +48,9 @@ def misfit(target: str) -> ConfigError | None:
     from gymnasium_solver.training.prepare import load_config
 
     config = load_config(target)
-    env = training_env(config)
-    try:
+    with closing(training_env(config)) as env:
         if isinstance(config, LearnerConfig) and is_cnn(config, env.observation_space):
             return not_stackable(f"{config.env_id}:{config.variant or config.algo_id}", CNN)
-    finally:
-        env.close()
     return None
 
 

@@ -7,6 +7,7 @@ The number of rounds follows from the requested episodes and the time limit (at 
 import json
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -54,8 +55,7 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
     is_slow = len(probe.observation_space.shape or ()) > 1
     probe.close()
     n_envs = min(N_SLOW_ENVS if is_slow else N_ENVS, job["episodes"])
-    env = env_from_config(config, n_envs)
-    try:
+    with closing(env_from_config(config, n_envs)) as env:
         returns: list[float] = []
         lengths: list[int] = []
         begun_s = time.perf_counter()
@@ -67,8 +67,6 @@ def measure(job: Mapping[str, Any]) -> dict[str, Any]:
             more_returns, more_lengths = random_episodes(env, int(words[0] >> 1))
             returns += more_returns
             lengths += more_lengths
-    finally:
-        env.close()
     facts, spec = env.spec, read_spec(config.spec)
     thresholds = (config.reward_threshold, facts.reward_threshold, spec.threshold)
     references = (spec.returns.reference, spec.returns.human)

@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -72,7 +72,7 @@ def write_dataset(
     agent = load_agent(str(found.path), trust=trust)
     seed = eval_seed(config, "test", 0) if seed is None else seed
     stage, buffers = plain_stage(config), []
-    try:
+    with closing(stage):
         player = Player(stage, PolicyActor(agent, greedy=greedy), seed)
         for number in range(episodes):
             moments = [replace(m, obs=map_tree(np.array, m.obs)) for m in player.episode()]
@@ -88,8 +88,6 @@ def write_dataset(
                     truncations=[m.is_over and not m.terminated for m in moments[1:]],
                 )
             )
-    finally:
-        stage.close()
     with _root(out.parent):
         dataset = minari.create_dataset_from_buffers(
             out.name,

@@ -12,7 +12,7 @@ moments.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -397,7 +397,5 @@ def open_scene(found: Found, n_envs: int = 1, **how: Any) -> Iterator[Scene]:
     """A scene with the threads that its run asks for; closed afterwards. `how`: see Scene.open."""
     with limited_threads(pick_threads(found.config)):
         scene = Scene.open(found, n_envs, **how)
-        try:
+        with closing(scene.stage):
             yield scene
-        finally:
-            scene.stage.close()

@@ -6,7 +6,7 @@ and types. What remains is caught while it is loaded. Either way the user gets o
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -125,11 +125,8 @@ def run_treatment(run: Run, config: Config, trained_on: Space | None = None) -> 
             return Treatment.from_json(saved)
     if trained_on is not None and not config.env_wrappers and not config.spec:
         return Treatment(trained_on)
-    env = env_from_config(config, 1)
-    try:
+    with closing(env_from_config(config, 1)) as env:
         return treatment_of(env, config)
-    finally:
-        env.close()
 
 
 def transfer_weights(agent: Agent, ref: str, runs_dir: Path) -> str:

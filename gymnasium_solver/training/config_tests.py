@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -312,8 +313,7 @@ def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
     from gymnasium_solver.envs.random_steps import RandomPolicy
     from gymnasium_solver.spaces.observations import obs_arrays, part_spaces
 
-    env = env_from_config(config, N_ENVS)
-    try:
+    with closing(env_from_config(config, N_ENVS)) as env:
         policy = RandomPolicy(env.action_space, N_ENVS, seed=1)
         spaces, obs = part_spaces(env.observation_space), env.reset(1)
         begun_s = time.perf_counter()
@@ -330,8 +330,6 @@ def random_steps(config: Config, n_steps: int) -> dict[str, Any]:
             obs = step.obs
         speed = n_steps * N_ENVS / max(time.perf_counter() - begun_s, 1e-9)
         return {"engine": env.spec.engine, "env_steps_per_s": speed}
-    finally:
-        env.close()
 
 
 # -- gsolve train --dev: does it learn? -------------------------------------------------------
@@ -374,14 +372,11 @@ def dev_checks(config: Config) -> list[Check]:
     from gymnasium_solver.training.collect import host_collector
 
     config = dev_config(config)
-    env = env_from_config(config, config.n_envs)
-    try:
+    with closing(env_from_config(config, config.n_envs)) as env:
         agent: Any = build_agent(config, env.observation_space, env.action_space)
         agent.use_goals(env.goal_functions)
         agent.start_training()
         return _checks(config, agent, host_collector(config, env, agent, ROWS))
-    finally:
-        env.close()
 
 
 def _checks(config: Config, agent: Any, collector: "Collector") -> list[Check]:

@@ -13,7 +13,7 @@ finally wrappers and observers by their registries. What is left to decide when 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -424,15 +424,13 @@ def settle_scales(
     env = env_from_config(config, n_envs)
     settled: dict[str, Any] = dict.fromkeys(undecided(config), False)
     notes = []
-    try:
+    with closing(env):
         if "gamma" in settled:
             settled["gamma"], note = gamma_by_limit(env.spec)
             notes.append(note)
         if settled.keys() == {"gamma"}:
             return config.replace(**settled), notes
         rollout, space = record(env, ROWS), env.observation_space
-    finally:
-        env.close()
     for name, what, on, why in (
         ("normalize_obs", "observations", "rolling", why_normalize_obs(space, rollout)),
         ("normalize_reward", "rewards", True, why_normalize_reward(rollout)),

@@ -9,7 +9,7 @@ stage whose episodes are played: "test" (held-out), "val" (those that selected t
 """
 
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,25 +75,22 @@ def score(
     n_episodes = episodes or _own_episodes(found, seed)
     env_seed = pick_seed(config, found.run, env_steps, seed)
     env = eval_env(config, n_eval_envs(config, n_episodes))
-    try:
-        # As in training, so that scores are reproducible.
-        with limited_threads(pick_threads(config, env.observation_space)):
-            agent, clock, stored = _trained(found)
-            check_spaces(env, agent, found.changed)
-            results = {}
-            for name, greedy in modes.items():
-                activity.begin_evaluation("evaluating", n_episodes)
-                results[name] = evaluate(
-                    agent.policy,
-                    env,
-                    n_episodes,
-                    greedy=greedy,
-                    seed=env_seed,
-                    activity=activity,
-                    **clock,
-                )
-    finally:
-        env.close()
+    # As in training, so that scores are reproducible.
+    with closing(env), limited_threads(pick_threads(config, env.observation_space)):
+        agent, clock, stored = _trained(found)
+        check_spaces(env, agent, found.changed)
+        results = {}
+        for name, greedy in modes.items():
+            activity.begin_evaluation("evaluating", n_episodes)
+            results[name] = evaluate(
+                agent.policy,
+                env,
+                n_episodes,
+                greedy=greedy,
+                seed=env_seed,
+                activity=activity,
+                **clock,
+            )
     own = config.reward_threshold
     threshold = env.spec.reward_threshold if own is None else own
     return Scores(results, env_seed, clock["env_steps"], threshold, stored)

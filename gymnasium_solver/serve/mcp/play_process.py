@@ -15,6 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -244,7 +245,7 @@ def _record(run: Run, wanted: dict[str, Any], tell: Tell) -> list[Episode]:
     deadline = time.monotonic() + wanted["seconds"]
     studio = Studio(run.path.parent)
     episodes: list[Episode] = []
-    try:
+    with closing(studio):
         for index in range(wanted["episodes"]):
             seed = int(episodes[0].facts["seed"]) + index if episodes else wanted["seed"]
             ask = Ask(f"{run.id}/{wanted['checkpoint']}", seed, wanted["greedy"],
@@ -253,8 +254,6 @@ def _record(run: Run, wanted: dict[str, Any], tell: Tell) -> list[Episode]:
             tell({"kept": episodes[-1].id, "return": episodes[-1].total})
             if time.monotonic() > deadline:
                 break
-    finally:
-        studio.close()
     return episodes
 
 

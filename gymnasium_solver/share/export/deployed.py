@@ -11,6 +11,7 @@ those of a good agent. Where the environment cannot be built here, they are draw
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -357,7 +358,7 @@ def _played(config: Config, agent: Agent, n: int) -> Observed:
     policy, rng = agent.policy.exported, np.random.default_rng(SEED)
     env, tap = tap_observations(env_from_config(config, min(N_ENVS, n)))
     steps: list[Seen] = []
-    try:
+    with closing(env):
         obs, is_first = env.reset(SEED), np.ones(env.n_envs, bool)
         carry = policy.initial_carry(env.n_envs)
         while len(steps) * env.n_envs < n:
@@ -371,8 +372,6 @@ def _played(config: Config, agent: Agent, n: int) -> Observed:
             taken[1::2] = chance[1::2]
             step = env.step(taken)
             obs, is_first = step.obs, step.is_reset
-    finally:
-        env.close()
     return Observed(steps, f"{len(steps) * env.n_envs} observations of {config.env_id}")
 
 

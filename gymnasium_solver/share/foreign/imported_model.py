@@ -9,7 +9,7 @@ train ... --init-from-run RUN`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -240,14 +240,11 @@ def import_model(
 ) -> tuple[Run, Mapped]:
     """Write the run, then score it on held-out episodes; `episodes` None: do not score it."""
     config, mapped = model_config(model, env_id, overrides or {})
-    env = env_from_config(config, 1)
-    try:
+    with closing(env_from_config(config, 1)) as env:
         with one_line(source):
             agent = build_agent(config, env.observation_space, env.action_space)
             agent.load_weights(our_weights(model, agent))
         run = _create(config, env, root, name, command, source, model)
-    finally:
-        env.close()
     tensors, extra = agent.state()
     state = {"progress": asdict(Progress(env_steps=model.env_steps)), "agent": extra}
     save_checkpoint(run.checkpoints_dir, model.env_steps, tensors, state, {}, best=True)
