@@ -11,7 +11,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.algos import algo_class, ops
+from gymnasium_solver.algos import algo_class
 from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.algos.reinforce import Reinforce
 from gymnasium_solver.data.rollout import Rollout
@@ -216,17 +216,6 @@ def test_what_follows_a_reset_does_not_reach_the_episode_before() -> None:
     array_of(other)[2] += 1  # the final observations
     changed = (prepared(agent, other).batch.advantage != before.advantage).tolist()
     assert changed == [True, False, True, False, False, False], "env 1 terminated"
-
-
-@pytest.mark.parametrize("kind", ["terminated", "truncated"])
-def test_an_end_stops_the_sum_even_without_a_reset_row_after_it(kind: str) -> None:
-    flags = {"terminated": np.zeros((2, 1), bool), "truncated": np.zeros((2, 1), bool)}
-    flags[kind][0] = True
-    reward, values = np.array([[0], [1000]], np.float32), np.zeros((3, 1), np.float32)
-    valid = np.ones((2, 1), bool)
-    ended = flags["terminated"], flags["truncated"]
-    advantage = ops.gae(reward, values, *ended, valid, 0.9, 0.9)
-    assert advantage[:, 0].tolist() == [0, 1000]
 
 
 def test_the_first_ratio_is_one() -> None:

@@ -1,5 +1,7 @@
 """GAE and returns against numbers worked by hand: gamma .9, lambda .5, V = 10 unless said."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -10,25 +12,26 @@ GAMMA, LAMBDA = 0.9, 0.5
 CARRY = GAMMA * LAMBDA
 
 
-def column(*values):
-    return np.array(values, dtype=np.float32)[:, None]
+def column(*rows):
+    """One env, unless a row is a list."""
+    values = np.array(rows, np.float32)
+    return values[:, None] if values.ndim == 1 else values
 
 
-def flags(*values):
-    return np.array(values, dtype=bool)[:, None]
+def flags(*rows):
+    return column(*rows).astype(bool)
 
 
-def gae(reward, values, terminated=None, truncated=None, valid=None):
+def estimated(function, reward, values, terminated=None, truncated=None, valid=None, lam=LAMBDA):
     none = np.zeros(reward.shape, bool)
-    return ops.gae(
-        reward,
-        values,
-        none if terminated is None else terminated,
-        none if truncated is None else truncated,
-        ~none if valid is None else valid,
-        GAMMA,
-        LAMBDA,
-    )
+    terminated = none if terminated is None else terminated
+    truncated = none if truncated is None else truncated
+    valid = ~none if valid is None else valid
+    return function(reward, values, terminated, truncated, valid, GAMMA, lam)
+
+
+gae = partial(estimated, ops.gae)
+lambda_returns = partial(estimated, ops.lambda_returns)  # of the values of the next observations
 
 
 def test_rollout_edge_bootstraps_and_accumulates():
@@ -57,6 +60,17 @@ def test_truncation_bootstraps_from_the_final_observation():
 def test_both_flags_mean_termination():
     got = gae(column(1), column(10, 30), terminated=flags(1), truncated=flags(1))
     assert got[:, 0] == pytest.approx([1 - 10])
+    got = lambda_returns(column(2), column(8), terminated=flags(1), truncated=flags(1))
+    assert got[:, 0] == pytest.approx([2])
+
+
+@pytest.mark.parametrize("kind", ["terminated", "truncated"])
+def test_an_end_stops_the_sum_even_without_a_reset_row_after_it(kind):
+    ended = {kind: flags(1, 0)}
+    assert gae(column(0, 1000), column(0, 0, 0), **ended)[:, 0].tolist() == [0, 1000]
+    first = 1 if kind == "terminated" else 1 + 0.9 * 4
+    got = lambda_returns(column(1, 1000), column(4, 0), **ended)
+    assert got[:, 0] == pytest.approx([first, 1000])
 
 
 @pytest.mark.parametrize("kind", ["terminated", "truncated"])
@@ -127,6 +141,66 @@ def test_against_the_definition():
 def test_a_row_beyond_the_budget_passes_nothing_on():
     got = gae(column(1, 500), column(10, 10, 10), valid=flags(1, 0))
     assert got[:, 0] == pytest.approx([1 + 9 - 10, 0])
+    got = lambda_returns(column(1, 500), column(4, 300), valid=flags(1, 0))
+    assert got[:, 0] == pytest.approx([1 + 0.9 * 4, 0])
+
+
+def test_returns_bootstrap_at_the_rollout_edge():
+    got = lambda_returns(column(1, 2), column(4, 8))
+    last = 2 + 0.9 * 8  # 9.2
+    assert got[:, 0] == pytest.approx([1 + 0.9 * (0.5 * 4 + 0.5 * last), last])
+    assert got[:, 0] == pytest.approx([6.94, 9.2])
+
+
+def test_a_termination_does_not_bootstrap_whatever_follows():
+    for follows in (1000, np.inf, np.nan):
+        got = lambda_returns(column(1, 2), column(4, follows), terminated=flags(0, 1))
+        assert got[:, 0] == pytest.approx([1 + 0.9 * (0.5 * 4 + 0.5 * 2), 2])
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("truncated", [6.94, 9.2, 0, 1009]), ("terminated", [3.7, 2, 0, 1009])]
+)
+def test_returns_take_nothing_from_the_next_episode(kind, expected):
+    # rows: step, last step of the episode, reset row, first step of the next (hugely rewarded)
+    reward, next_value = column(1, 2, 500, 1000), column(4, 8, 300, 10)
+    got = lambda_returns(reward, next_value, **{kind: flags(0, 1, 0, 0)}, valid=flags(1, 1, 0, 1))
+    assert got[:, 0] == pytest.approx(expected)
+
+
+def test_returns_of_two_envs_out_of_phase():
+    # Env 0 is truncated at row 1, env 1 terminates at row 0 and goes on after its reset row.
+    got = lambda_returns(
+        column([1, 7], [2, 9], [0, 1], [3, 2]),
+        column([4, 50], [8, 60], [70, 4], [10, 8]),
+        terminated=flags([0, 1], [0, 0], [0, 0], [0, 0]),
+        truncated=flags([0, 0], [1, 0], [0, 0], [0, 0]),
+        valid=flags([1, 1], [1, 0], [0, 1], [1, 1]),
+    )
+    assert got[:, 0] == pytest.approx([6.94, 9.2, 0, 3 + 0.9 * 10])
+    assert got[:, 1] == pytest.approx([7, 0, 6.94, 9.2])
+
+
+def test_lambda_0_is_one_step_and_lambda_1_is_the_return():
+    reward, next_value = column(1, 2, 0, 5), column(4, 8, 300, 10)
+    ends = {"truncated": flags(0, 1, 0, 0), "valid": flags(1, 1, 0, 1)}
+    one_step = lambda_returns(reward, next_value, **ends, lam=0.0)
+    assert one_step[:, 0] == pytest.approx([1 + 0.9 * 4, 2 + 0.9 * 8, 0, 5 + 0.9 * 10])
+    whole = lambda_returns(reward, next_value, **ends, lam=1.0)
+    assert whole[:, 0] == pytest.approx([1 + 0.9 * 2 + 0.81 * 8, 2 + 0.9 * 8, 0, 14])
+
+
+def test_returns_with_state_values_are_gae_plus_the_value():
+    rng = np.random.default_rng(0)
+    shape = (40, 5)
+    reward, values = rng.normal(size=shape), rng.normal(size=(41, 5))
+    terminated, truncated = rng.random((2, *shape)) < 0.1
+    valid = np.ones(shape, bool)
+    valid[1:] = ~(terminated | truncated)[:-1]
+    ends = terminated & valid, truncated & valid, valid
+    expected = (gae(reward, values, *ends) + values[:-1]) * valid
+    got = lambda_returns(reward, values[1:], *ends)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_returns_to_go_and_episode_returns():

@@ -1,5 +1,5 @@
-"""PQN: Q(lambda) returns and targets against numbers worked by hand, with gamma .9 and lambda .5
-unless said; masks; exploration."""
+"""PQN: targets against numbers worked by hand, with gamma .9 and lambda .5; masks; exploration. Its
+returns are in test_ops.py."""
 
 from typing import Any
 
@@ -8,143 +8,15 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.algos import ops
 from gymnasium_solver.errors import ConfigError
 from tests.acting import best, drawn
 from tests.unit.q_table import STATES, TABLE, batch_of, crafted_rollout, table_agent
 
-GAMMA, LAMBDA = 0.9, 0.5
 BOX = spaces.Box(-10, 10, (3,), np.float32)
 
 
-def grid(*rows: Any) -> np.ndarray:
-    """One env, unless a row is a list."""
-    values = np.array(rows, np.float32)
-    return values[:, None] if values.ndim == 1 else values
-
-
-def flags(*rows: Any) -> np.ndarray:
-    return grid(*rows).astype(bool)
-
-
-def lambda_returns(
-    reward: np.ndarray,
-    next_value: np.ndarray,
-    terminated: np.ndarray | None = None,
-    truncated: np.ndarray | None = None,
-    valid: np.ndarray | None = None,
-    td_lambda: float = LAMBDA,
-) -> np.ndarray:
-    none = np.zeros(reward.shape, bool)
-    return ops.lambda_returns(
-        reward,
-        next_value,
-        none if terminated is None else terminated,
-        none if truncated is None else truncated,
-        ~none if valid is None else valid,
-        GAMMA,
-        td_lambda,
-    )
-
-
-# -- returns --------------------------------------------------------------------------------
-
-
-def test_the_rollout_edge_bootstraps() -> None:
-    got = lambda_returns(grid(1, 2), grid(4, 8))
-    last = 2 + 0.9 * 8  # 9.2
-    assert got[:, 0] == pytest.approx([1 + 0.9 * (0.5 * 4 + 0.5 * last), last])
-    assert got[:, 0] == pytest.approx([6.94, 9.2])
-
-
-def test_a_termination_does_not_bootstrap_whatever_follows() -> None:
-    for follows in (1000, np.inf, np.nan):
-        got = lambda_returns(grid(1, 2), grid(4, follows), terminated=flags(0, 1))
-        assert got[:, 0] == pytest.approx([1 + 0.9 * (0.5 * 4 + 0.5 * 2), 2])
-
-
-def test_a_truncation_bootstraps_and_nothing_comes_from_the_next_episode() -> None:
-    # rows: step, last step of the episode, reset row, first step of the next (hugely rewarded)
-    got = lambda_returns(
-        grid(1, 2, 500, 1000),
-        grid(4, 8, 300, 10),
-        truncated=flags(0, 1, 0, 0),
-        valid=flags(1, 1, 0, 1),
-    )
-    assert got[:, 0] == pytest.approx([6.94, 9.2, 0, 1000 + 0.9 * 10])
-
-
-def test_a_termination_in_the_middle_stops_the_sum() -> None:
-    got = lambda_returns(
-        grid(1, 2, 500, 1000),
-        grid(4, 8, 300, 10),
-        terminated=flags(0, 1, 0, 0),
-        valid=flags(1, 1, 0, 1),
-    )
-    assert got[:, 0] == pytest.approx([3.7, 2, 0, 1009])
-
-
-def test_both_flags_mean_termination() -> None:
-    both = flags(1)
-    got = lambda_returns(grid(2), grid(8), terminated=both, truncated=both)
-    assert got[:, 0] == pytest.approx([2])
-
-
-@pytest.mark.parametrize("kind", ["terminated", "truncated"])
-def test_an_end_stops_the_sum_even_without_a_reset_row_after_it(kind: str) -> None:
-    ended: dict[str, Any] = {kind: flags(1, 0)}
-    got = lambda_returns(grid(1, 1000), grid(4, 0), **ended)
-    first = 1 if kind == "terminated" else 1 + 0.9 * 4
-    assert got[:, 0] == pytest.approx([first, 1000])
-
-
-def test_a_row_beyond_the_budget_passes_nothing_on() -> None:
-    got = lambda_returns(grid(1, 500), grid(4, 300), valid=flags(1, 0))
-    assert got[:, 0] == pytest.approx([1 + 0.9 * 4, 0])
-
-
-def test_two_envs_out_of_phase() -> None:
-    # Env 0 is truncated at row 1, env 1 terminates at row 0 and goes on after its reset row.
-    got = lambda_returns(
-        grid([1, 7], [2, 9], [0, 1], [3, 2]),
-        grid([4, 50], [8, 60], [70, 4], [10, 8]),
-        terminated=flags([0, 1], [0, 0], [0, 0], [0, 0]),
-        truncated=flags([0, 0], [1, 0], [0, 0], [0, 0]),
-        valid=flags([1, 1], [1, 0], [0, 1], [1, 1]),
-    )
-    assert got[:, 0] == pytest.approx([6.94, 9.2, 0, 3 + 0.9 * 10])
-    assert got[:, 1] == pytest.approx([7, 0, 6.94, 9.2])
-
-
-def test_lambda_0_is_one_step_and_lambda_1_is_the_return() -> None:
-    reward, next_value = grid(1, 2, 0, 5), grid(4, 8, 300, 10)
-    ends: dict[str, Any] = {"truncated": flags(0, 1, 0, 0), "valid": flags(1, 1, 0, 1)}
-    one_step = lambda_returns(reward, next_value, **ends, td_lambda=0.0)
-    assert one_step[:, 0] == pytest.approx([1 + 0.9 * 4, 2 + 0.9 * 8, 0, 5 + 0.9 * 10])
-    whole = lambda_returns(reward, next_value, **ends, td_lambda=1.0)
-    assert whole[:, 0] == pytest.approx([1 + 0.9 * 2 + 0.81 * 8, 2 + 0.9 * 8, 0, 14])
-
-
-def test_with_state_values_it_is_gae_plus_the_value() -> None:
-    rng = np.random.default_rng(0)
-    shape = (40, 5)
-    reward, values = rng.normal(size=shape), rng.normal(size=(41, 5))
-    terminated, truncated = rng.random(shape) < 0.1, rng.random(shape) < 0.1
-    valid = np.ones(shape, bool)
-    valid[1:] = ~(terminated | truncated)[:-1]
-    terminated &= valid
-    truncated &= valid
-    ends = terminated, truncated, valid, GAMMA
-    got = ops.lambda_returns(reward, values[1:], *ends, LAMBDA)
-    expected = (ops.gae(reward, values, *ends, LAMBDA) + values[:-1]) * valid
-    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
-
-
-# -- targets --------------------------------------------------------------------------------
-
-
 def agent_for(obs: Any = STATES, **fields: Any) -> Any:
-    return table_agent("pqn", obs, **{"td_lambda": LAMBDA, **fields})
+    return table_agent("pqn", obs, **{"td_lambda": 0.5, **fields})
 
 
 def test_targets_are_those_of_the_best_next_action() -> None:
