@@ -8,9 +8,7 @@
 
 A lane has the turn until it asks for joint work or ends. Once every lane has asked, the kind of
 work that is listed first is done, of it what most of them ask for, in one call for all of these. So
-lanes need not be in step: one that leaves an update early, evaluates longer or ends meets the
-others at the kind that is listed last. Results do not depend on
-who meets whom, because joint work treats its items independently.
+lanes need not be in step. Results do not depend on who meets whom: items are independent.
 
 Lanes are greenlets: passing the turn takes a microsecond, where threads take fifty, as they move
 from core to core. State of the thread is shared: no lane may ask for joint work within

@@ -80,7 +80,6 @@ def import_plugins(names: Iterable[str]) -> None:
 
 
 def see_working_folder() -> None:
-    """Make modules in the working folder importable. The installed command, unlike `python -m`,
-    does not see them by itself."""
+    """Make modules in the working folder importable, which the installed command does not see."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())

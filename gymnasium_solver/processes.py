@@ -3,12 +3,9 @@
     torchrun --nproc-per-node 4 -m gymnasium_solver train Torch/CartPole-v1:ppo --n-envs 4096 ...
 
 Each steps its share of the environments and learns from its share of every minibatch. All of them
-step along the mean of their gradients, and statistics are those of all data, so that their weights
-stay the same, bit for bit. The first process leads (training/several.py): it alone has the run
-folder, evaluates and decides, and tells the others what comes next. Without torchrun everything
-here does nothing.
-
-Numbers on a GPU are exchanged by NCCL, what the first process tells by Gloo.
+step along the mean of their gradients, with statistics of all data, so that their weights stay the
+same, bit for bit. The first process leads (training/several.py): it alone has the run folder,
+evaluates and decides, and tells the others what comes next. Without torchrun nothing happens here.
 """
 
 import os
@@ -95,8 +92,7 @@ def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
 
 
 def share_of(config: Any) -> Any:
-    """The config of one process: its share of environments and minibatches. ConfigError if several
-    cannot train it."""
+    """One process's share of environments and minibatches. ConfigError if it cannot be divided."""
     n = _n_joined
     if n == 1:
         return config

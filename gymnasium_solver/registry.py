@@ -103,8 +103,7 @@ observers = Registry("observer", "observers")
 
 
 def config_class(algo_id: str) -> Any:
-    """The config class of an algorithm, derived from config.schema.Config. Those of this package do
-    not import torch."""
+    """The config class of an algorithm. Those of this package do not import torch."""
     if algo_id not in ALGOS:
         return algorithms.get(algo_id).Config
     module = import_module(f"gymnasium_solver.algos.configs.{algo_id}")

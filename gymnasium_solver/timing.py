@@ -4,24 +4,16 @@
     with timer.section("update"):         # always measured: a few sections per epoch
         with timer.detail("gradient"):    # measured only when detailed, otherwise free
             grad = self.gradient(batch)
-        for batch in timer.each("sample", batches):  # the time to get each item, when detailed
-            ...
     with timer.section("store"):          # a hot loop switches between parts of one section
         for t in range(n_rows):
-            timer.switch("act")           # from here on the time counts as "act"
-            actions = policy.sample(obs)
-            timer.switch("env")
+            timer.switch("env")           # from here on the time counts as "env"
             step = env.step(actions)
             timer.switch()                # and from here on as "store" again
     timer.seconds["env"], timer.calls["update"]
 
 All time is charged exactly once, to the innermost running section or part, so the seconds add up to
-the time since the timer was created. Time outside every section counts as `REST`. Timing only reads
-a clock and does not affect the results of training. On a GPU it measures the host's time: device
-work is charged where the host waits for it.
-
-Only a detailed timer keeps spans (name, start, end) for a trace: the first and the last ones, so
-that the trace of a long run stays small.
+the time since the timer was created. Time outside every section counts as `REST`. On a GPU the
+host's time is measured: device work is charged where the host waits for it.
 
 An agent times its inner sections with its `timer` attribute, which the training loop sets;
 elsewhere it is `OFF`. Section names inside an update: "store in the replay", "sample", "gradient",

@@ -341,8 +341,7 @@ def bars(names: Sequence[str], numbers: Sequence[float]) -> np.ndarray:
 
 
 class HalfBlocks:
-    """A picture in at most `columns` x `rows` characters, for rich to print: each character is two
-    pixels, one above the other."""
+    """A picture for rich to print in at most `columns` x `rows` characters of two pixels each."""
 
     def __init__(self, frame: np.ndarray, columns: int, rows: int) -> None:
         scale = max(frame.shape[1] / columns, frame.shape[0] / (2 * rows), 1.0)

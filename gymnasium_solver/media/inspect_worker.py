@@ -110,9 +110,8 @@ class Worker:
 class Reasons:
     """Why the agent decided as it did at a step of a recorded episode: heat maps, or bars.
 
-    An episode is played again, without frames, up to the step that is asked for; the observations
-    are checked against the record. What was played stays in memory for the next question about the
-    same episode."""
+    An episode is played again, without frames, up to that step, and checked against the record.
+    What was played stays in memory for the next question about the same episode."""
 
     def __init__(self, studio: Studio) -> None:
         self.studio = studio

@@ -114,8 +114,7 @@ def write_dataset(
 
 
 def _spec_of(config: Config) -> EnvSpec | None:
-    """What `dataset.recover_environment()` makes: the run's environment without its wrappers; None
-    if Gymnasium does not know it."""
+    """What `recover_environment()` makes, without the run's wrappers; None if it is not known."""
     try:
         spec = deepcopy(gymnasium.spec(config.env_id))
         spec.kwargs |= config.env_kwargs

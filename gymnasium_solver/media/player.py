@@ -5,10 +5,9 @@
             show(moment.frame, moment.decision.probabilities, moment.episode_return)
 
 An actor (a trained policy, or chance) decides for N environments at once. A `Decision` belongs to
-one of them; its numbers are in the units of the environment. A `Moment` is a state of one
-environment and the decision made in it, before it is carried out. The rewards in a moment are those
-that led to it. The last moment of an episode has no decision, so an episode of T steps has T + 1
-moments.
+one of them, in the environment's units. A `Moment` is a state of one environment with the rewards
+that led to it and the decision made in it, before it is carried out. An episode of T steps has
+T + 1 moments; the last one has no decision.
 """
 
 from collections.abc import Iterator
@@ -73,8 +72,7 @@ class Actor(Protocol):
 
 
 class PolicyActor:
-    """A trained agent: its best action, or a sample. `explains` fills the fields that are for
-    display, which takes about twice as long."""
+    """A trained agent. `explains` fills the fields for display, which takes twice as long."""
 
     def __init__(self, agent: Agent, *, greedy: bool, explains: bool = False) -> None:
         self.agent, self.greedy, self.explains = agent, greedy, explains

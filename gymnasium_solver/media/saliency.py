@@ -78,10 +78,8 @@ def occlusion(
     """How much the score falls if a square around a pixel is covered (Zeiler and Fergus 2014).
 
     Returns [len(groups), H, W]; a group is the planes of one frame, which are covered together. The
-    square, by default of a tenth of the shorter side, takes the median of its plane, which in most
-    games is the background, and moves by half of its side. A pixel gets the mean over all squares
-    that cover it.
-    """
+    square, by default of a tenth of the shorter side, takes the median of its plane and moves by
+    half of its side. A pixel gets the mean over all squares that cover it."""
     _, _, height, width = planes.shape
     size = size or max(1, round(min(height, width) / 10))
     step = max(1, size // 2)
@@ -312,8 +310,7 @@ TITLES = {title.lower().replace("-", ""): title for title in _CAMS.split()}
 
 
 def spread(maps: Tensor, field: ReceptiveField, height: int, width: int) -> Tensor:
-    """[..., h, w] at the size of the image: linear between the centres of the receptive fields,
-    constant outside of them."""
+    """[..., h, w] at the size of the image: linear between the centres of the receptive fields."""
     rows = _weights(field, 0, maps.shape[-2], height).to(maps)
     columns = _weights(field, 1, maps.shape[-1], width).to(maps)
     return rows @ maps @ columns.t()

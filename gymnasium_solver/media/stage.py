@@ -3,9 +3,8 @@
     stage = open_stage(find_target("@last", root), n_envs=1, agent=agent)
     stage.env, stage.fps, stage.note
 
-The engine of training is taken if it can draw, and actions are repeated as in evaluations: the
-episodes are then those of an evaluation with the same seed. Otherwise it is another engine's
-environment of the same id; `note` says so.
+The engine of training is taken if it can draw: the episodes are then those of an evaluation with
+the same seed. Otherwise it is another engine's environment of the same id; `note` says so.
 """
 
 import ctypes
@@ -179,8 +178,7 @@ def _open_env(
 
 
 def twin_id(env_id: str) -> str:
-    """Gymnasium's id of a task: another version of it where EnvPool alone has this one (Taxi-v3,
-    which Gymnasium has as Taxi-v4)."""
+    """Gymnasium's id of a task: its newest version where EnvPool alone has this one (Taxi-v3)."""
     match = re.fullmatch(r"(.+)-v\d+", env_id)
     if match is None or family_of(env_id) is not None or registry_entry(env_id) is not None:
         return env_id

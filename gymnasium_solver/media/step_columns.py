@@ -198,11 +198,9 @@ def _labels(space: Any, names: list[str], size: int) -> list[str]:
 def derived(
     columns: Mapping[str, np.ndarray], gamma: float, gae_lambda: float, start: int = 0
 ) -> tuple[np.ndarray, str]:
-    """[rows, 3] (runs.episodes.DERIVED), and where the advantages are from. `start`: the first
-    action of a Discrete space.
-
-    In the units in which the agent learns values. With Q-values of each action the advantage is
-    Q(s, a) - V(s); otherwise it is estimated by GAE."""
+    """[rows, 3] (runs.episodes.DERIVED) in the units in which the agent learns values, and where
+    the advantages are from: Q(s, a) - V(s) where there are Q-values, otherwise GAE. `start`: the
+    first action of a Discrete space."""
     reward, value = columns["learner_reward"][:-1, None], columns["value"][:, None]
     terminated = columns["terminated"][:-1, None] == 1
     truncated = columns["truncated"][:-1, None] == 1

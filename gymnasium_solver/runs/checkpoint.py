@@ -4,9 +4,8 @@
     loaded = load_checkpoint(path)      # checks every byte; loaded.tensors["model"]["torso.0.bias"]
 
 A save writes `.tmp-<env_steps>-<pid>/` with `done` as its last file, fsyncs everything, renames the
-folder into place and then updates the pointers. If the process is killed at any point, `last` still
-points to a complete checkpoint. Leftovers (`.tmp-*`, `.old-*`) are removed by the next save. Only
-one process may write a run at a time. Nothing is pickled.
+folder into place and then updates the pointers: after a kill at any point, `last` points to a
+complete checkpoint. The next save removes leftovers (`.tmp-*`, `.old-*`). Nothing is pickled.
 
 `manifest.json` lists every other file with size and checksum; `done`, written last, has the
 checksum of the manifest.
@@ -68,8 +67,7 @@ def save_checkpoint(
     """Write a checkpoint atomically, then point `last` (and `best`) at it.
 
     `tensors` maps file stems to named NumPy arrays or torch tensors. `state` is restored exactly
-    (tuples as lists); non-finite values in `metrics` become null.
-    """
+    (tuples as lists); non-finite values in `metrics` become null."""
     from safetensors import SafetensorError
 
     with _new_folder(directory, env_steps, SafetensorError) as temp:
@@ -150,8 +148,7 @@ def verified_manifest(path: Path) -> dict[str, Any]:
 
 
 def _listed_files(path: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The files that a manifest lists. They are plain names in its own folder: a manifest must not
-    lead to other files of this machine."""
+    """The files that a manifest lists: plain names, which cannot lead to files elsewhere."""
     file = path / "manifest.json"
     env_steps, files = manifest.get("env_steps"), manifest.get("files")
     if type(env_steps) is not int or not 0 <= env_steps < 2**63:

@@ -46,8 +46,7 @@ def notable(episode: Episode) -> list[dict[str, Any]]:
 
 
 def _explored(columns: dict[str, np.ndarray]) -> np.ndarray:
-    """Steps whose action was not the best one; of a policy that samples, only steps at which the
-    best one had most of the probability."""
+    """Steps whose action was not the best one; if sampled, only where that had most probability."""
     explored: np.ndarray = (columns["is_greedy"] == 0) & (columns["forced"] != 1)
     chances = columns.get("probabilities")
     if chances is not None and chances.ndim == 2 and columns["action"].ndim == 1:

@@ -7,14 +7,12 @@
 
 Files: `episode.json` (facts), `columns.f32` (a row of numbers for each state), `derived.f32` (what
 needs the whole episode: return to go, TD error, advantage), `actions.bin` (the exact actions),
-`digests.bin` (8 bytes for each observation), `info.jsonl`, and frame packs. An episode of T steps
-has T + 1 states. Row t is state t, the decision made in it and the reward of
-that decision; the last row has neither a decision nor a reward (NaN).
+`digests.bin` (8 bytes for each observation), `info.jsonl`, and frame packs. Of an episode of T
+steps, row t is state t, the decision made in it and its reward; row T has neither (NaN).
 
 A frame pack `<view>-<chunk>.pack` has up to CHUNK still images. It begins with a u32 count and
 CHUNK + 1 u32 offsets from its start (little-endian); image i is the bytes from offset i to offset
-i + 1. The table has a fixed size, so nothing moves when an image is added. The count is written
-last: a reader that takes it first finds whole images.
+i + 1. The count is written last: a reader that takes it first finds whole images.
 
 Everything but `derived.f32` grows step by step, so an episode can be read while it is played, and
 after its player was killed. Reading needs no torch.

@@ -4,9 +4,8 @@
 write a temporary file, fsync it, and rename it. A pointer is a symlink, or a small text file on
 file systems without symlinks.
 
-The operating system holds a lock (flock on the file `.lock`) and releases it when the process ends,
-also by `kill -9`: a lock is never stale. Where the file system or the platform has no such locks,
-the process recorded in meta.json is all there is to check.
+The operating system releases a lock (flock on the file `.lock`) when its process ends, also by
+`kill -9`. Where there are no such locks, only the process recorded in meta.json can be checked.
 """
 
 import json
@@ -183,10 +182,7 @@ if hasattr(os, "register_at_fork"):
 
 def jsonable(value: Any, *, exact: bool = False, where: str = "value") -> Any:
     """Convert a value to JSON types. NumPy and torch numbers and arrays become numbers and lists.
-
-    A non-finite float becomes null or, with `exact`, a tagged string that `read_json` converts back
-    to the same float, for state that must be restored exactly.
-    """
+    A non-finite float becomes null or, with `exact`, a tagged string that `read_json` restores."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, int):

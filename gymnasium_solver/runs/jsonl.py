@@ -83,8 +83,7 @@ class Tail:
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSONL file; [] without a file. An invalid line is an error, since the rows
-    after it would be lost silently."""
+    """The rows of a JSONL file; [] without a file. An invalid line is an error."""
     if not path.exists():
         return []
     return parse_jsonl(read_bytes(path, "Remove it, or restore the file."), path)
@@ -115,9 +114,8 @@ def _opened(path: Path) -> Iterator[BufferedReader]:
 def follow_jsonl(path: Path, cursor: str | None = None) -> Tail:
     """The rows added since `cursor`, the one of an earlier call; without one all rows.
 
-    A resume rewrites the file. That is noticed by its inode, its size, or the bytes before the
-    cursor, since a file system may give a new file the inode of a removed one.
-    """
+    That a resume has rewritten the file is noticed by its inode, its size, or the bytes before the
+    cursor, since a new file may have the inode of a removed one."""
     wanted = _CURSOR.fullmatch(cursor or "")
     inode, offset, checksum = (int(group) for group in wanted.groups()) if wanted else (0, 0, 0)
     if not path.is_file():
@@ -168,11 +166,8 @@ def parse_jsonl(data: bytes, path: Path) -> list[dict[str, Any]]:
 
 
 def json_line(row: Mapping[str, Any]) -> bytes:
-    """A row as one line of JSON; a number that is not finite becomes null.
-
-    Flat rows of plain values, the usual case, are written by pydantic's encoder: the standard
-    library's takes eight times as long, and 1 % of a run with short epochs.
-    """
+    """A row as one line of JSON; a number that is not finite becomes null. Flat rows are written by
+    pydantic's encoder: the standard library's takes eight times as long."""
     if set(map(type, row)) == _TEXT and set(map(type, row.values())) <= _PLAIN:
         with suppress(ValueError):  # a text that UTF-8 cannot hold
             return _core().to_json(row, inf_nan_mode="null") + b"\n"

@@ -3,11 +3,7 @@
 A run whose config names code of its own (plugins, `module:Env-v0`) is signed with a random key of
 the user when it is created, and again at a resume. Only such a run is evaluated or resumed without
 asking: another one would import modules that a stranger has chosen. The signature covers the run's
-id and the names of the modules; it says nothing about the user, and nobody without the key can
-make one. See docs/runs.md.
-
-psutil is imported inside the functions that need it, so that reading a finished run does not
-require it.
+id and the names of the modules. See docs/runs.md.
 """
 
 import hashlib
@@ -91,10 +87,8 @@ def process() -> dict[str, Any]:
 
 
 def git_state(directory: Path) -> tuple[dict[str, Any] | None, bytes]:
-    """Commit and dirty state of the repository at `directory`, and the diff against the commit.
-
-    (None, b"") outside a repository or without git. Untracked files are ignored.
-    """
+    """Commit and dirty state of the repository at `directory` without untracked files, and the diff
+    against the commit. (None, b"") outside a repository or without git."""
     commit = _git(directory, "rev-parse", "HEAD")
     if commit is None:
         return None, b""
@@ -117,8 +111,7 @@ def process_start(pid: int) -> float | None:
     """Start time of a process, which tells it from a later one of the same id; None if unknown.
 
     On Linux in seconds since boot: there psutil derives the time of day from the clock, which may
-    be changed during training. Elsewhere the time of day, as stored by the kernel.
-    """
+    be changed during training."""
     import psutil
 
     try:

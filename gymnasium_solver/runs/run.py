@@ -104,8 +104,7 @@ class Run:
 
         `config` gives the identity: env_id, algo_id and, if known, variant, seed, reward_threshold,
         max_env_steps, changed (fields that differ from the shipped config). `code`: the modules
-        that the config makes the program import.
-        """
+        that the config makes the program import."""
         git, diff = machine.git_state(Path.cwd())
         run = cls(_make_folder(root, config, name))
         try:
@@ -178,9 +177,8 @@ class Run:
             os.replace(temp, self.activity_path)
 
     def record_evaluation(self, **fields: Any) -> bool:
-        """Keep the result of an evaluation after training, such as `gsolve eval`. It has a file of
-        its own: a training process may be writing the events. False if it cannot be written, as in
-        the folder of somebody else."""
+        """Keep the result of an evaluation after training in a file of its own: a training process
+        may be writing the events. False if it cannot be written."""
         line = json_line({"kind": "eval", "stage": "eval", "at": utc_now()} | fields)
         how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         try:
@@ -197,9 +195,7 @@ class Run:
 
         Rows and events after the checkpoint, the final test, and an incomplete last line are
         dropped. A row at exactly `env_steps` is kept: log it before saving the checkpoint. Later
-        checkpoints are removed before later rows: if the process is killed in between, the next
-        resume repairs it. In the other order `last` would be ahead of its metrics.
-        """
+        checkpoints are removed before later rows: the next resume repairs a kill in between."""
         meta = self.meta()
         if is_alive_here(meta) and meta["pid"] != os.getpid():
             raise RunError(

@@ -1,8 +1,8 @@
 """Append-only segments of arrays: `replay/<start>-<stop>.safetensors`, each written once.
 
 Replay data is too large to be rewritten by every checkpoint. Rows (numbered from the start of the
-run; the first axis of every array) are written to segments as they come, and the state of a
-checkpoint only lists the segments it needs, with checksums, under state["replay"]["segments"]:
+run; the first axis of every array) are written as they come, and the state of a checkpoint only
+lists the segments it needs, with checksums, under state["replay"]["segments"]:
 
     new = append_segment(directory, start, stop, arrays, previous=segments)
     segments = needed(extended(segments, new), oldest_row)
@@ -10,13 +10,11 @@ checkpoint only lists the segments it needs, with checksums, under state["replay
     prune(checkpoints_dir, keep)
     prune_segments(directory, referenced(checkpoints_dir))
 
-In this order, a kill at any point leaves every finished checkpoint with all its segments: a file is
-written before it is listed, and deleted when no checkpoint lists it. After going back to an earlier
-checkpoint, call `rewind` before the first append, which may replace files of the same name.
+In this order, a kill at any point leaves every finished checkpoint with all its segments. After
+going back to an earlier checkpoint, call `rewind` before the first append.
 
 A segment below SMALL_BYTES is rewritten together with the rows that follow it, so that frequent
-checkpoints of a slow env do not create thousands of files. Only one process may write a run at a
-time.
+checkpoints of a slow env do not create thousands of files.
 """
 
 import hashlib
@@ -53,12 +51,8 @@ def append_segment(
     arrays: Mapping[str, np.ndarray],
     previous: Sequence[Segment] = (),
 ) -> Segment:
-    """Write rows [start, stop) and return their descriptor; `extended` adds it to a list.
-
-    If the last of `previous` is small and ends at `start`, the new segment includes its rows; the
-    old file stays until it is pruned. A file of the same name, left by a killed process, is
-    replaced.
-    """
+    """Write rows [start, stop) and return their descriptor; `extended` adds it to a list. If the
+    last of `previous` is small and ends at `start`, the new segment includes its rows."""
     named = _checked(start, stop, arrays)
     last = previous[-1] if previous else None
     if last is not None and last["stop"] == start and last["size"] < SMALL_BYTES:
@@ -85,11 +79,7 @@ def needed(segments: Iterable[Segment], oldest_row: int) -> list[Segment]:
 def load_segments(
     directory: Path, segments: Iterable[Segment]
 ) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-    """(first row, arrays) of each segment, in order; each is verified before it is returned.
-
-    Segments are loaded one at a time, so that at most one is in memory in addition to the caller's
-    data.
-    """
+    """(first row, arrays) of each segment, verified, in order; one at a time is in memory."""
     for segment in check_segments(list(segments)):
         yield segment["start"], _load(directory, segment)
 
@@ -108,10 +98,7 @@ def referenced(checkpoints_dir: Path) -> set[str]:
 
 
 def prune_segments(directory: Path, keep: Iterable[str]) -> list[str]:
-    """Remove segments that are not in `keep`, and partial files of killed processes.
-
-    Returns the names of the removed segments; files with other names are not touched.
-    """
+    """Remove segments not in `keep`, and partial files of killed processes; returns their names."""
     kept, removed = set(keep), []
     with writing("the removal of old replay rows", directory):
         for path in sorted(directory.iterdir()) if directory.is_dir() else []:

@@ -5,8 +5,7 @@
     first = store.since(None)                # all runs, and a cursor: for servers
     later = store.since(first.cursor)        # only what changed or went away
 
-A run that has not changed costs a few looks at its files, not a dozen reads. A run in training is
-read again when its files change, or when its process has gone.
+A run is read again when its files change, or when its process has gone.
 """
 
 import dataclasses
@@ -46,7 +45,6 @@ _OWN = ("id", "path", "config")  # not stored: they depend on where the folder i
 _NAMES = [field.name for field in dataclasses.fields(RunSummary) if field.name not in _OWN]
 _STATUS = _NAMES.index("status")
 _DATE = re.compile(r"-(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-[0-9a-f]{4}$")
-LEFT_S = 60.0  # a temporary file this old was left by a process that was killed
 FEWEST = 20  # entries from which on an index is written
 SETTLED_NS = 2 * 10**9
 """Age from which on a file counts as unchanged if its stamp is: two writes within the resolution of
@@ -159,18 +157,12 @@ class Index:
         if not self.enabled or n < FEWEST or self._n_changed <= n // 100:
             return
         body = json.dumps(self._entries, separators=(",", ":"), ensure_ascii=False)
-        temp = self.path.with_name(f"{self.path.name}.tmp-{secrets.token_hex(4)}")
+        temp = self.path.with_name(f"{self.path.name}.tmp")  # of two writers at once the crc tells
         with suppress(OSError, UnicodeEncodeError):
-            for left in self.path.parent.glob(f"{self.path.name}.tmp-*"):  # by a killed process
-                if time.time() - left.stat().st_mtime > LEFT_S:
-                    left.unlink(missing_ok=True)
             data = body.encode()
             header = json.dumps({"version": self.version, "crc": zlib.crc32(data)}).encode()
-            try:
-                temp.write_bytes(header + b"\n" + data)
-                os.replace(temp, self.path)
-            finally:
-                temp.unlink(missing_ok=True)
+            temp.write_bytes(header + b"\n" + data)
+            os.replace(temp, self.path)
 
     def _load(self) -> dict[str, list[Any]]:
         with suppress(OSError, ValueError, RecursionError):
@@ -290,8 +282,7 @@ class RunStore:
         return None if entry is None else entry.config or None
 
     def config(self, run: RunSummary) -> dict[str, Any]:
-        """The config of a run, {} if it cannot be read, so that one run never hides the others. The
-        first call reads those of all runs."""
+        """The config of a run, {} if it cannot be read. The first call reads those of all runs."""
         entry = self._entries[run.id]
         if entry.config is None:
             missing = {name: e for name, e in self._entries.items() if e.config is None}
@@ -419,7 +410,4 @@ def _created(run: RunSummary) -> tuple[str, str]:
     if run.created_at:
         return run.created_at, run.id
     date = _DATE.search(run.id)
-    if date is None:
-        return "", run.id
-    year, month, day, *clock = date.groups()
-    return f"{year}-{month}-{day}T{':'.join(clock)}", run.id
+    return date.expand(r"\1-\2-\3T\4:\5:\6") if date else "", run.id

@@ -41,11 +41,8 @@ def stopped(run: RunSummary, otherwise: str) -> str:
 
 
 class ScoreText:
-    """Formats scores of one scale with the same decimals: three significant digits, at least one
-    decimal.
-
-    The scale is that of the threshold or, without one, of the largest score given.
-    """
+    """Formats scores with the decimals of the threshold, or without one of the largest score given:
+    three significant digits, at least one decimal."""
 
     def __init__(
         self, threshold: float | None, scores: float | Iterable[float | None] | None = None

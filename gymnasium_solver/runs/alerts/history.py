@@ -272,8 +272,7 @@ class History:
 
     @property
     def lower_lr(self) -> str:
-        """The further the policy moved, the lower the learning rate to try; never above that of the
-        shipped config."""
+        """The further the policy moved, the lower; never above that of the shipped config."""
         factor = 3 if self.peak_kl < 0.5 else 10 if self.peak_kl < 5 else 100
         rate = self.value(LR) or self.peak_lr
         if not rate:
