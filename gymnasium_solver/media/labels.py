@@ -105,7 +105,11 @@ def features(stage: Stage, most: int = MOST_COMPONENTS) -> list[Feature]:
         return []
     view = stage.spec.observation_space.view(stage.config.obs_type)
     if view.components and view.size == width:
-        return [feature for component in view.components for feature in _of_component(component)]
+        return [
+            Feature(name, *_bounds(component), component.unit or "")
+            for component in view.components
+            for name in _numbered(component.name, component.size)
+        ]
     return [feature for name, part in parts.items() for feature in _of_space(name or "obs", part)]
 
 
@@ -118,11 +122,6 @@ def numbers(raw: Any) -> np.ndarray:
 def _numbers(part: Any) -> int:
     shape = part.shape or ()
     return 0 if len(shape) >= 3 else math.prod(shape)
-
-
-def _of_component(component: Component) -> list[Feature]:
-    bounds, unit = _bounds(component), component.unit or ""
-    return [Feature(name, *bounds, unit) for name in _numbered(component.name, component.size)]
 
 
 def _numbered(name: str, n: int) -> list[str]:
@@ -201,15 +200,13 @@ def _continuous_bars(space: Any, names: Sequence[str], decision: Decision) -> li
         return found
 
     def within(values: np.ndarray) -> list[float]:
-        return [min(max(share, 0.0), 1.0) for share in shares(values)]
+        return shares(np.clip(values, low, high))
 
     ends = zip(shares(mean - std), shares(mean + std), strict=True)
     seen = (tuple(end for end in both if 0 <= end <= 1) for both in ends)
-    rows = zip(names, action, shares(mean), within(0 * mean), seen, within(action), strict=False)
-    return [
-        Bar(name, f"{number:+.3f}", share, True, zero, deviation, at)
-        for name, number, share, zero, deviation, at in rows
-    ]
+    shown, chosen = (f"{number:+.3f}" for number in action), [True] * len(mean)
+    zero, at = within(0 * mean), within(action)
+    return list(map(Bar, names, shown, shares(mean), chosen, zero, seen, at))
 
 
 def _chosen(space: Any, action: np.ndarray) -> set[int]:

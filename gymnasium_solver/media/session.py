@@ -81,16 +81,6 @@ class Pace:
             pause_s = max(pause_s, REST_S / max(1.0, self.speed))
         self._next_s = now_s + pause_s
 
-    def toggle_pause(self) -> None:
-        self.is_paused = not self.is_paused
-        self._next_s = 0.0
-
-    def change_speed(self, by: int) -> None:
-        """Move by some places in SPEEDS."""
-        self.speed = SPEEDS[min(max(0, SPEEDS.index(self.speed) + by), len(SPEEDS) - 1)]
-        self._next_s = 0.0
-        self.message = "as fast as possible" if self.speed == SPEEDS[-1] else f"{self.speed:g}x"
-
     def quit(self) -> None:
         self.is_over = True
 
@@ -99,9 +89,12 @@ class Pace:
         if key == "q":
             self.quit()
         elif key == "p":
-            self.toggle_pause()
+            self.is_paused, self._next_s = not self.is_paused, 0.0
         elif key in ("+", "-"):
-            self.change_speed(1 if key == "+" else -1)
+            place = SPEEDS.index(self.speed) + (1 if key == "+" else -1)
+            self.speed, self._next_s = SPEEDS[min(max(0, place), len(SPEEDS) - 1)], 0.0
+            fastest = self.speed == SPEEDS[-1]
+            self.message = "as fast as possible" if fastest else f"{self.speed:g}x"
 
 
 class Session(Pace):
@@ -198,11 +191,6 @@ class Session(Pace):
 
     # -- controls ---------------------------------------------------------------------------
 
-    def step_once(self, action: np.ndarray | None = None, now_s: float = 0.0) -> None:
-        """One step, and pause."""
-        self.is_paused = True
-        self.advance(action, now_s)
-
     def restart(self) -> None:
         """Begin the session's first episode again, or after finished ones another one."""
         self.player.restart(self._seed + len(self.returns))
@@ -291,7 +279,8 @@ class Controls(ABC):
         if meant == "n":
             action = self.action(now_s)
             if self.keys is None or action is not None:
-                session.step_once(action, now_s)
+                session.is_paused = True
+                session.advance(action, now_s)
                 self._tapped.clear()
         elif meant == "r":
             session.restart()

@@ -84,12 +84,13 @@ def test_steps_are_taken_when_they_are_due(sitting: MakeSession) -> None:
     session.advance(now_s=5.0)
     assert not session.is_due(5.05)
     assert session.is_due(5.11)
-    session.change_speed(1)
+    session.control("+")
     session.advance(now_s=6.0)
     assert session.is_due(6.051)
-    session.toggle_pause()
+    session.control("p")
     assert not session.is_due(99.0)
-    session.step_once()
+    session.is_paused = True
+    session.advance()
     assert session.moment.t == 3
     assert session.is_paused
 
@@ -114,12 +115,12 @@ def test_restart_begins_the_episode_again(sitting: MakeSession) -> None:
 def test_speed_has_ends(sitting: MakeSession) -> None:
     session = sitting()
     for _ in range(20):
-        session.change_speed(1)
+        session.control("+")
     assert session.speed == SPEEDS[-1]
     session.advance(now_s=1.0)
     assert session.is_due(1.0)
     for _ in range(20):
-        session.change_speed(-1)
+        session.control("-")
     assert session.speed == SPEEDS[0]
 
 
