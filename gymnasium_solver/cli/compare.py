@@ -151,8 +151,7 @@ def _plot_bands(args: Args, root: Path) -> None:
     """Groups of seeds with bands, one panel per environment."""
     from gymnasium_solver.experiments.comparison_report import draw
     from gymnasium_solver.experiments.groups import VAL, group_runs
-    from gymnasium_solver.runs.curves import logged_names
-    from gymnasium_solver.runs.plots import match_metric
+    from gymnasium_solver.runs.curves import choose_name, logged_names
     from gymnasium_solver.runs.query import get_rows
     from gymnasium_solver.runs.run import Run
 
@@ -165,7 +164,7 @@ def _plot_bands(args: Args, root: Path) -> None:
     metric = VAL
     if args.metric:
         rows = [row for m in members for row in get_rows(Run(Path(m.summary.path)))]
-        metric = match_metric(args.metric[0], sorted(logged_names(rows)))
+        metric = choose_name(args.metric[0], sorted(logged_names(rows)))
     output = output_file(args.output or "compare.png", "the image", create_folder=True)
     with writing_file("the image", output):
         draw(groups, output, args.x, metric, args.smooth)

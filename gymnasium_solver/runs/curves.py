@@ -72,16 +72,27 @@ def choose_names(names: Iterable[str], logged: Sequence[str], *, parts: bool = F
             raise RunError("a metric has an empty name")
         containing = [n for n in logged if name.lower() in n.lower()]
         matches = [n for n in logged if n == name] or [n for n in logged if fnmatchcase(n, name)]
-        if not matches and parts:
-            matches = containing
         if not matches and (alias := canonical(name, logged)) is not None:
             matches = [alias]
+        if not matches and parts:
+            matches = containing
         if not matches:
-            near = nearest(name, logged, cutoff=0.5) or containing[:3]
-            hint = ask(near) or "gsolve run RUN --metrics lists those that it has."
+            ends = {metric.rpartition("/")[2]: metric for metric in logged}
+            near = [ends.get(n, n) for n in nearest(name, [*logged, *ends], cutoff=0.5)]
+            hint = (
+                ask(near or containing[:3]) or "gsolve run RUN --metrics lists those that it has."
+            )
             raise RunError(f"the run has no metric {name!r}. {hint}")
         chosen |= dict.fromkeys(matches)
     return list(chosen)
+
+
+def choose_name(name: str, logged: Sequence[str]) -> str:
+    """The only metric that `name` means, or the only one that contains it."""
+    first, *others = choose_names([name], logged, parts=True)
+    if others:
+        raise RunError(f"{name!r} matches several metrics: {', '.join([first, *others])}")
+    return first
 
 
 def write_csv(rows: Sequence[Row], file: TextIO, names: Iterable[str] | None = None) -> int:

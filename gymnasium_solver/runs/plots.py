@@ -14,12 +14,12 @@ from gymnasium_solver.chart_style import COLOURS, styled_pyplot
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.paths import writing_file
 from gymnasium_solver.printable import printable
-from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, canonical, own_metrics
+from gymnasium_solver.runs.curves import choose_name
+from gymnasium_solver.runs.metrics import PANELS, SPREAD, TRAIN, VAL, own_metrics
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.series import MetricTable
 from gymnasium_solver.runs.words import ScoreText
-from gymnasium_solver.suggest import ask, nearest
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,30 +62,13 @@ def choose_panels(curves: list[Curves], wanted: list[str] | None) -> list[str]:
         names = ", ".join(run.id for run in curves)
         raise RunError(f"nothing to plot: no metrics are logged yet in {names}")
     if wanted:
-        return [match_metric(name, known) for name in wanted]
+        return [choose_name(name, known) for name in wanted]
     if len(curves) > 1:
         return [RETURNS]
     # A constant (no critic, a fixed rate) shows nothing; a single point may still change.
     drawn = {name: curves[0].series.get(name, []) for name in (*PANELS, *own_metrics(known))}
     changing = [n for n, at in drawn.items() if len({y for _, y in at}) > 1 or len(at) == 1]
     return [RETURNS, *changing]
-
-
-def match_metric(name: str, known: list[str]) -> str:
-    """The metric with this name here or in another system, or the only one that contains it."""
-    if name in known:
-        return name
-    if (ours := canonical(name, known)) is not None:
-        return ours
-    parts = [metric for metric in known if name.lower() in metric.lower()]
-    if len(parts) == 1:
-        return parts[0]
-    if parts:
-        raise RunError(f"'{name}' matches several metrics: {', '.join(parts)}")
-    by_end = {metric.rpartition("/")[2]: metric for metric in known}
-    near = nearest(name, [*known, *by_end], n=1, cutoff=0.5)
-    hint = ask([by_end.get(metric, metric) for metric in near])
-    raise RunError(f"no run has a metric '{name}'. {hint or 'Available: ' + ', '.join(known)}")
 
 
 def draw(

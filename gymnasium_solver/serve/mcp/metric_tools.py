@@ -15,10 +15,9 @@ import numpy as np
 
 from gymnasium_solver.errors import GsolveError, RunError, told_as
 from gymnasium_solver.runs import query as runs_query
-from gymnasium_solver.runs.curves import CLOCK, Row, choose_names
+from gymnasium_solver.runs.curves import CLOCK, Row, choose_name, choose_names
 from gymnasium_solver.runs.files import finite
 from gymnasium_solver.runs.metrics import describe
-from gymnasium_solver.runs.plots import match_metric
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.resolve import run_name
 from gymnasium_solver.runs.run import Run
@@ -172,7 +171,7 @@ def outcome(table: MetricTable, metric: str) -> Answer:
     """Where a metric ended in one run."""
     run = table.run.id
     with told_as(RunError, run, RunError):
-        name = match_metric(metric, sorted(table.names))
+        name = choose_name(metric, sorted(table.names))
     x, y = curve_of(table, name)
     if not len(y):
         return {"run": run, "metric": name, "last": None}
