@@ -101,9 +101,8 @@ def load_checkpoint(path: Path) -> LoadedCheckpoint:
     tensors = {}
     for file in (path / name for name in manifest["files"] if name.endswith(".safetensors")):
         try:
-            tensors[file.stem] = load_file(file)
-        except (OSError, SafetensorError) as error:
-            raise RunError(f"{file} cannot be read: {error}. {FIX}") from None
+            with files.reading(file, FIX, OSError, SafetensorError):
+                tensors[file.stem] = load_file(file)
         except (AttributeError, KeyError, TypeError) as error:  # bfloat16, float8, ...
             raise RunError(
                 f"{file} has a tensor of a type that NumPy does not know: {error}. {FIX}"
@@ -324,10 +323,8 @@ def _finished(directory: Path) -> dict[int, Path]:
     found: dict[int, Path] = {}
     if not directory.is_dir():
         return found
-    try:
+    with files.reading(directory, "", OSError):
         entries = sorted(directory.iterdir())  # ".old-N-pid" sorts before "N": the new one wins
-    except OSError as error:
-        raise RunError(f"{directory} cannot be read: {error}.") from None
     for path in entries:
         name = path.name.split("-")[1] if path.name.startswith(".old-") else path.name
         if name.isdecimal() and (path / "done").is_file():

@@ -235,6 +235,15 @@ def parse_json(data: bytes) -> Any:
         raise ValueError(str(error)) from None
 
 
+@contextmanager
+def reading(path: Path, fix: str, *failures: type[Exception]) -> Iterator[None]:
+    """RunError with the file and `fix` if the block fails with an error of these types."""
+    try:
+        yield
+    except failures as error:
+        raise RunError(f"{path} cannot be read: {error}. {fix}".rstrip()) from None
+
+
 def read_bytes(path: Path, fix: str) -> bytes:
     """The content of a file of a run; otherwise RunError with the file and `fix`."""
     try:
@@ -248,10 +257,8 @@ def read_bytes(path: Path, fix: str) -> bytes:
 def read_json(path: Path, fix: str) -> dict[str, Any]:
     """The mapping in a JSON file; RunError with the file and `fix` if there is none."""
     data = read_bytes(path, fix)
-    try:
+    with reading(path, fix, ValueError):
         value = parse_json(data)
-    except ValueError as error:
-        raise RunError(f"{path} cannot be read: {error}. {fix}") from None
     if not isinstance(value, dict):
         raise RunError(f"{path} contains a {type(value).__name__}, expected a mapping. {fix}")
     return value

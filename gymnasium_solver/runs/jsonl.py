@@ -12,17 +12,17 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from io import BufferedReader, FileIO
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.paths import open_regular, regular_handle
-from gymnasium_solver.runs.files import json_bytes, jsonable, read_bytes
+from gymnasium_solver.runs.files import json_bytes, jsonable, read_bytes, reading
 
 _FIX = "Delete the line to use the others."
 _CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})-(\d{1,10})")
@@ -93,22 +93,13 @@ def tail_jsonl(path: Path, tail_bytes: int = 65_536) -> list[dict[str, Any]]:
     """The last rows, without reading all of a long file."""
     if not path.is_file():
         return []
-    with _opened(path) as file:
+    with reading(path, "", OSError), open_regular(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - tail_bytes))
         tail = file.read()
     if size > tail_bytes:
         tail = tail.partition(b"\n")[2]  # the first line is incomplete
     return parse_jsonl(tail, path)
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[BufferedReader]:
-    try:
-        with open_regular(path) as file:
-            yield file
-    except OSError as error:
-        raise RunError(f"{path} cannot be read: {error}.") from None
 
 
 def follow_jsonl(path: Path, cursor: str | None = None) -> Tail:
@@ -125,7 +116,7 @@ def follow_jsonl(path: Path, cursor: str | None = None) -> Tail:
         file.seek(max(0, end - _CHECKED_BYTES))
         return zlib.crc32(file.read(min(end, _CHECKED_BYTES)))
 
-    with _opened(path) as file:
+    with reading(path, "", OSError), open_regular(path) as file:
         status = os.fstat(file.fileno())
         is_same = status.st_ino == inode and offset <= status.st_size
         is_same = is_same and before(offset) == checksum

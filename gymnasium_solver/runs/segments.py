@@ -30,7 +30,7 @@ from safetensors.numpy import load, save
 
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.runs.checkpoint import list_checkpoints
-from gymnasium_solver.runs.files import read_bytes, read_json, write_atomic, writing
+from gymnasium_solver.runs.files import read_bytes, read_json, reading, write_atomic, writing
 
 SMALL_BYTES = 1_000_000
 _FILE = re.compile(r"\d+-\d+\.safetensors")
@@ -145,10 +145,8 @@ def _load(directory: Path, segment: Segment) -> dict[str, np.ndarray]:
         if found != segment[what]:
             said = f"its {what} is {found}, the checkpoint says {segment[what]}"
             raise RunError(f"{file} is damaged: {said}. {_FIX}")
-    try:
+    with reading(file, _FIX, SafetensorError, KeyError, ValueError):
         arrays = load(data)
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise RunError(f"{file} cannot be read: {error}. {_FIX}") from None
     return {name: arrays[name] for name in sorted(arrays)}
 
 

@@ -29,7 +29,7 @@ from gymnasium_solver.paths import is_folder
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.checkpoint import list_checkpoints
-from gymnasium_solver.runs.files import read_json
+from gymnasium_solver.runs.files import read_json, reading
 from gymnasium_solver.runs.jsonl import tail_jsonl
 from gymnasium_solver.runs.manage import read_labels
 from gymnasium_solver.runs.run import Run, live_status
@@ -111,12 +111,8 @@ def read_config(run: Run) -> dict[str, Any]:
     from gymnasium_solver.config.yaml_file import parse_fields, read_text
 
     path = run.config_path
-    try:
+    with reading(path, "Restore it; without it the run cannot be repeated.", ConfigError):
         config = parse_fields(read_text(path)[0], str(path))
-    except ConfigError as error:
-        raise RunError(
-            f"{path} cannot be read: {error}. Restore it; without it the run cannot be repeated."
-        ) from None
     if not isinstance(config, dict):
         raise RunError(f"{path} contains a {type(config).__name__}, expected a mapping of fields.")
     return config
