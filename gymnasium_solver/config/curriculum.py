@@ -14,13 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    InstanceOf,
-    PlainSerializer,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, model_validator
 
 from gymnasium_solver.config.blocks import BudgetFields, EnvFields, Fields, IdentityFields
 from gymnasium_solver.config.nested import dump_block, read_block, read_blocks

@@ -8,7 +8,7 @@ Nothing heavy is imported, so that listing is fast.
 import fnmatch
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,13 +17,8 @@ from typing import Any
 
 from gymnasium_solver.config.env_ids import file_stem, split_target
 from gymnasium_solver.config.foreign import OLD_CONFIGS
-from gymnasium_solver.config.schema import (
-    ActorCriticFields,
-    LearnerConfig,
-    MinibatchFields,
-    canonical,
-    layered,
-)
+from gymnasium_solver.config.learner_blocks import ActorCriticFields, MinibatchFields
+from gymnasium_solver.config.schema import LearnerConfig, canonical, layered
 from gymnasium_solver.config.yaml_file import parse_yaml, read_text, unfilled
 from gymnasium_solver.errors import ConfigError, told_as
 from gymnasium_solver.paths import is_file
@@ -189,6 +184,12 @@ def config_files(root: Path) -> Iterator[Path]:
             yield path
 
 
+def files_named(name: str, folders: Iterable[Path] | None = None) -> Iterator[Path]:
+    """The config files with the name of an environment, first those of the folder that counts."""
+    for root in config_folders() if folders is None else folders:
+        yield from (path for path in config_files(root) if path.stem == file_stem(name))
+
+
 def _entries(path: Path, root: Path) -> Iterator[ConfigEntry]:
     try:
         file = read_config_file(path)
@@ -223,10 +224,8 @@ def own_file(target: str) -> Path | None:
     for name in dict.fromkeys((target, split_target(target)[0])):
         if Path(name).suffix in SUFFIXES and is_file(Path(name)):
             return Path(name)
-        for root in config_folders()[:-1] if name else ():
-            for path in config_files(root):
-                if path.stem == file_stem(name):
-                    return path
+        if (found := next(files_named(name, config_folders()[:-1]), None)) is not None:
+            return found
     return None
 
 
@@ -242,35 +241,25 @@ def locate(
             raise ConfigError(f"there is no config file {_cut(target)}")
         return Path(target), variant
     wanted = default if variant is None else variant
-    for root in config_folders():  # the file of that name first: reading all files is slow
-        for path in config_files(root):
-            if path.stem == file_stem(target):
-                for entry in _entries(path, root):  # ALE-Pong-v5:ppo is ALE/Pong-v5:ppo
-                    if entry.variant == wanted:
-                        return path, _variant_in_file(entry)
-    entries = find_configs()
-    for matches in (
-        [entry for entry in entries if entry.name == f"{target}:{wanted}"],
-        [entry for entry in entries if (entry.env_id, entry.variant) == (target, wanted)],
-    ):
-        if matches:
-            return matches[0].path, _variant_in_file(matches[0])
-    own = [entry for entry in entries if entry.name.rpartition(":")[0] == target]
-    if variant is None and default is not None and len(own) == 1:
-        return own[0].path, _variant_in_file(own[0])
-    raise ConfigError(_not_found(target, variant, entries))
-
-
-def _variant_in_file(entry: ConfigEntry) -> str | None:
-    """None for a flat file, which has no variants."""
-    return entry.variant if entry.variant in read_config_file(entry.path).variants else None
+    # The file of that name first: reading all files is slow. ALE-Pong-v5:ppo is ALE/Pong-v5:ppo.
+    named = (entry for path in files_named(target) for entry in _entries(path, path.parent))
+    found = [entry for entry in named if entry.variant == wanted][:1]
+    if not found:
+        entries = find_configs()
+        found = [entry for entry in entries if entry.name == f"{target}:{wanted}"]
+        found = found or [e for e in entries if (e.env_id, e.variant) == (target, wanted)]
+        own = [entry for entry in entries if entry.name.rpartition(":")[0] == target]
+        if not found and variant is None and default is not None and len(own) == 1:
+            found = own
+    if not found:
+        raise ConfigError(_not_found(target, variant, entries))
+    path, own_variant = found[0].path, found[0].variant
+    return path, own_variant if own_variant in read_config_file(path).variants else None
 
 
 def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> str:
-    for root in config_folders():
-        for path in config_files(root):
-            if path.stem == file_stem(target):
-                read_config_file(path)  # if it cannot be read, report that error
+    for path in files_named(target):
+        read_config_file(path)  # if it cannot be read, report that error
     name = f"{target.replace('/', '-')}:{variant}"
     if name in OLD_CONFIGS:
         return f"{target}:{variant} is another config here: gsolve train {OLD_CONFIGS[name]}"
@@ -288,10 +277,8 @@ def _not_found(target: str, variant: str | None, entries: list[ConfigEntry]) -> 
     close = [stems[stem] for stem in nearest(target, stems, n=5, cutoff=0.5)]
     words = _words(wanted)  # ppo_cartpole is CartPole-v1:ppo
     same = [name for name in names if words and words <= _words(name)]
-    found = list(dict.fromkeys([*same, *within, *close, *nearest(wanted, names, n=5, cutoff=0.6)]))[
-        :6
-    ]
-    listing = f"the nearest are: {', '.join(found)}" if found else "gsolve list shows all"
+    found = dict.fromkeys([*same, *within, *close, *nearest(wanted, names, n=5, cutoff=0.6)])
+    listing = f"the nearest are: {', '.join([*found][:6])}" if found else "gsolve list shows all"
     return f"there is no config named {wanted!r}; {listing}"
 
 

@@ -31,17 +31,13 @@ from gymnasium_solver.suggest import check_known
 ACTIVATION_NAMES = (
     "tanh", "relu", "leaky_relu", "elu", "selu", "gelu", "silu", "swish", "mish", "identity",
 )  # fmt: skip
-# Options of each layer, with their kinds; the first is set by the plain number.
+# Options of each layer, with their kinds. The plain number sets the first, which is required unless
+# it has a default.
 OPTIONS: dict[str, dict[str, str]] = {
     "linear": {"width": "count", "norm": "norm"},
     "noisy": {"width": "count", "sigma": "positive"},
-    "conv": {
-        "width": "count",
-        "kernel": "count",
-        "stride": "count",
-        "padding": "whole",
-        "dilation": "count",
-    },
+    "conv": dict.fromkeys(("width", "kernel", "stride", "dilation"), "count")
+    | {"padding": "whole"},
     "pool": {"size": "count"},
     "layer_norm": {},
     "rms_norm": {},
@@ -51,9 +47,6 @@ OPTIONS: dict[str, dict[str, str]] = {
     "simnorm": {"groups_of": "count"},
     "residual": {"layers": "list"},
 }
-_REQUIRED = {
-    "linear": "width", "noisy": "width", "conv": "width", "dropout": "share", "residual": "layers",
-}  # fmt: skip
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "noisy": {"sigma": 0.5},
     "conv": {"kernel": 3, "stride": 1, "padding": 0, "dilation": 1},
@@ -105,8 +98,7 @@ def _read(item: Any) -> Layer:
                 f"{name} has no option {key!r}; it takes {', '.join(options) or 'none'}"
             )
         layer[key] = _option(str(name), key, options[key], value)
-    needed = _REQUIRED.get(str(name))
-    if needed is not None and needed not in layer:
+    if options and next(iter(options)) not in layer:
         raise ValueError(f"{name} needs a value, such as {{{name}: ...}}")
     return layer
 
@@ -131,7 +123,6 @@ def _option(name: str, key: str, kind: str, value: Any) -> Any:
         "share": "a share from 0 to below 1",
         "positive": "a number > 0",
         "norm": "weight or spectral",
-        "list": "a list of layers",
     }[kind]
     raise ValueError(f"{key} of {name} must be {expected}, not {value!r}")
 
@@ -177,11 +168,8 @@ def _read_node(given: Any) -> dict[str, Any]:
         raise ValueError(f"{join} takes {'a name' if join == 'of' else 'a list of names'}")
     if join != "of" and len(inputs) < 2:
         raise ValueError(f"{join} joins two inputs or more; use of for one")
-    return {
-        "join": join,
-        "inputs": list(inputs),
-        "layers": list(_parse_list(given.get("layers", []))),
-    }
+    layers = list(_parse_list(given.get("layers", [])))
+    return {"join": join, "inputs": list(inputs), "layers": layers}
 
 
 def _parse(value: Any) -> tuple[Layer, ...] | dict[str, Any] | None:

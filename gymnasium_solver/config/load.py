@@ -59,6 +59,15 @@ def config_dict(config: Config) -> dict[str, Any]:
     return config.model_dump(mode="json")
 
 
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Fields with different values, as [before, after]."""
+    return {
+        name: [before.get(name), after.get(name)]
+        for name in {**before, **after}
+        if before.get(name) != after.get(name)
+    }
+
+
 def dump_config(config: Config) -> str:
     """The resolved config as YAML, which loads as an equal config."""
     return dump_yaml(config_dict(config))

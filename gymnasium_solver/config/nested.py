@@ -56,6 +56,11 @@ def read_block(cls: type[B], value: Any, shorthand: str | None = None) -> B:
         raise ValueError("; ".join(lines)) from None
 
 
+def read_optional(cls: type[B], value: Any, shorthand: str | None = None) -> B | None:
+    """The block; None for null and false, which switch it off."""
+    return None if value is None or value is False else read_block(cls, value, shorthand)
+
+
 def read_blocks(
     cls: type[B], value: Any, what: str, expected: str, shorthand: str | None = None
 ) -> list[B]:
@@ -96,8 +101,6 @@ class Collectors(Fields):
 
 
 def _collectors(value: Any) -> Collectors | None:
-    if value is None or value is False:
-        return None
     number = whole(value)
     if isinstance(number, int) and not isinstance(number, bool):
         value = {"n": number}
@@ -106,7 +109,7 @@ def _collectors(value: Any) -> Collectors | None:
             "backend: process was removed. On one machine use collectors: null and "
             "vectorization_mode: async, which is faster; backend: ray uses several"
         )
-    return read_block(Collectors, value)
+    return read_optional(Collectors, value)
 
 
 class CollectorFields(Fields):
@@ -146,11 +149,9 @@ class Her(Fields):
 
 
 def _her(value: Any) -> Her | None:
-    if value is None or value is False:
-        return None
-    if not isinstance(value, bool | Her | Mapping):
+    if not isinstance(value, bool | Her | Mapping | None):
         raise ValueError("expected true, false or {strategy: future, k: 4}")
-    return read_block(Her, {} if value is True else value)
+    return read_optional(Her, {} if value is True else value)
 
 
 HerField = Annotated[
@@ -235,12 +236,6 @@ class Intrinsic(Fields):
         return self
 
 
-def _intrinsic(value: Any) -> Intrinsic | None:
-    if value is None or value is False:
-        return None
-    return read_block(Intrinsic, value, shorthand="kind")
-
-
 class IntrinsicFields(Fields):
     """For algorithms that can add an intrinsic reward."""
 
@@ -248,7 +243,7 @@ class IntrinsicFields(Fields):
 
     intrinsic: Annotated[
         InstanceOf[Intrinsic] | None,
-        BeforeValidator(_intrinsic),
+        BeforeValidator(lambda value: read_optional(Intrinsic, value, shorthand="kind")),
         PlainSerializer(dump_block),
         takes(
             "rnd, count, episodic, episodic_count, or a block {kind: rnd, ...}",
@@ -274,6 +269,7 @@ class IntrinsicFields(Fields):
 
 _OPERATIONS = ("multiply", "add")
 _LIMITS = ("min", "max")
+_PLATEAU = {"factor": 0.1, "patience": 10, "mode": "max", "threshold": 0.0, "cooldown": 0}
 
 
 class Intervention(Fields):
@@ -347,7 +343,7 @@ def _changed(name: str, rule: Any, config: Mapping[str, Any]) -> Any:
         raise ValueError(f"{name} is {old!r}, which cannot be multiplied or added to")
     factor, plus = rule.get("multiply", 1.0), rule.get("add", 0.0)
     low, high = rule.get("min", -float("inf")), rule.get("max", float("inf"))
-    new = Schedule.parse(old).scaled(factor, plus).limited(low, high).dump()
+    new = Schedule.parse(old).changed(factor, plus, low, high).dump()
     return round(new) if isinstance(old, int) and isinstance(new, float) else new
 
 
@@ -375,9 +371,6 @@ def _as_rule(plateau: Mapping[str, Any]) -> dict[str, Any]:
     return {"max_times": None, **rule, "change": changes, "revert_on_worse": reverts}
 
 
-_PLATEAU_KEYS = {"factor": 0.1, "patience": 10, "mode": "max", "threshold": 0.0, "cooldown": 0}
-
-
 def plateau_rule(name: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """The start value and the intervention that torch's ReduceLROnPlateau means for a field: it
     multiplies by `factor` when the metric has not improved more than `patience` times."""
@@ -385,11 +378,12 @@ def plateau_rule(name: str, given: Mapping[str, Any]) -> tuple[Any, dict[str, An
     options = given.get("options", {})
     if unknown or "start" not in given or not isinstance(options, Mapping):
         raise ValueError(f"{name}: {PLATEAU} takes start and options")
-    other = [str(key) for key in options if key not in (*_PLATEAU_KEYS, "metric", "min_lr")]
-    if other:
-        takes = ", ".join((*_PLATEAU_KEYS, "metric", "min_lr"))
-        raise ValueError(f"{name}: {PLATEAU} has no {', '.join(other)} here; it takes {takes}")
-    o = {**_PLATEAU_KEYS, **options}
+    known = (*_PLATEAU, "metric", "min_lr")
+    if other := [str(key) for key in options if key not in known]:
+        raise ValueError(
+            f"{name}: {PLATEAU} has no {', '.join(other)} here; it takes {', '.join(known)}"
+        )
+    o = {**_PLATEAU, **options}
     patience = o["patience"] + 1 if isinstance(o["patience"], int) else o["patience"]
     rule = {
         "name": f"{name} on a plateau",

@@ -52,10 +52,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "periodic": ("start", "end", "cycles"),
     "piecewise": ("points",),
 }
-_MAY_HAVE: dict[str, tuple[str, ...]] = {
-    "constant": ("warmup",),
-    "piecewise": (),
-}
+_MAY_HAVE: dict[str, tuple[str, ...]] = {"constant": ("warmup",), "piecewise": ()}
 _SPAN = ("from", "to", "warmup")
 
 EXPECTED = "a number, lin_NUMBER, or {start: ..., end: ...}"
@@ -157,23 +154,16 @@ class Schedule:
             return tuple(value for _, value in self.points)
         return (self.start,) if self.shape == "constant" else (self.start, self.end)
 
-    def scaled(self, factor: float, plus: float = 0.0) -> "Schedule":
-        """The same shape with every value times `factor`, plus `plus`."""
-        return replace(
-            self,
-            start=self.start * factor + plus,
-            end=self.end * factor + plus,
-            points=tuple((at, value * factor + plus) for at, value in self.points),
-        )
+    def changed(
+        self, factor: float, plus: float, low: float = -math.inf, high: float = math.inf
+    ) -> "Schedule":
+        """The same shape with every value times `factor`, plus `plus`, between `low` and `high`."""
 
-    def limited(self, low: float, high: float) -> "Schedule":
-        """The same shape with every value between `low` and `high`."""
+        def change(value: float) -> float:
+            return min(max(value * factor + plus, low), high)
 
-        def clip(value: float) -> float:
-            return min(max(value, low), high)
-
-        points = tuple((at, clip(value)) for at, value in self.points)
-        return replace(self, start=clip(self.start), end=clip(self.end), points=points)
+        points = tuple((at, change(value)) for at, value in self.points)
+        return replace(self, start=change(self.start), end=change(self.end), points=points)
 
     def check(self, total_env_steps: float) -> None:
         """ValueError if its places are out of order in a run of this length."""
@@ -285,10 +275,8 @@ def _points(given: Any) -> tuple[tuple[float, float], ...]:
 
 def _check_numbers(schedule: Schedule) -> None:
     for key in _SPAN:
-        if getattr(schedule, _attribute(key)) < 0:
-            raise ValueError(
-                f"`{key}` must be 0 or more, not {getattr(schedule, _attribute(key)):g}"
-            )
+        if (value := getattr(schedule, _attribute(key))) < 0:
+            raise ValueError(f"`{key}` must be 0 or more, not {value:g}")
     if schedule.from_ >= schedule.to:
         raise ValueError(f"`from` ({schedule.from_:g}) must come before `to` ({schedule.to:g})")
     if schedule.shape == "exponential" and min(schedule.start, schedule.end) <= 0:
@@ -350,15 +338,14 @@ class TorchSchedule(Schedule):
     def values(self) -> tuple[float, ...]:
         return (self.scale * self.start,)
 
-    def scaled(self, factor: float, plus: float = 0.0) -> "Schedule":
+    def changed(
+        self, factor: float, plus: float, low: float = -math.inf, high: float = math.inf
+    ) -> "Schedule":
         if plus:
             raise ValueError(f"it follows torch's {self.shape}, which can only be multiplied")
-        return replace(self, scale=self.scale * factor)
-
-    def limited(self, low: float, high: float) -> "Schedule":
         if (low, high) != (-math.inf, math.inf):
             raise ValueError(f"it follows torch's {self.shape}, which takes no min and max")
-        return self
+        return replace(self, scale=self.scale * factor)
 
     def check(self, total_env_steps: float) -> None:
         """Nothing to check: it has no places but `every`."""
@@ -508,33 +495,22 @@ class scheduled:  # lower case: it is used like a function, Annotated[Schedule, 
         }
         bounds = {names[key]: getattr(self, key) for key in names if getattr(self, key) is not None}
         number = {"type": "number", **bounds}
-        place = {"type": "number", "minimum": 0}
-        return {
-            "anyOf": [
-                number,
-                {"type": "string", "pattern": f"^{_LINEAR_TEXT.pattern}$"},
-                {
-                    "type": "object",
-                    "properties": {
-                        "start": number,
-                        "end": number,
-                        "schedule": {"anyOf": [{"enum": list(_NEEDS)}, {"pattern": "^[A-Z]"}]},
-                        "options": {"type": "object"},
-                        "scale": {"type": "number"},
-                        **dict.fromkeys((*_SPAN, "every"), place),
-                        "rate": {"type": "number", "exclusiveMinimum": 0},
-                        "cycles": {"type": "number", "exclusiveMinimum": 0},
-                        "power": {"type": "number", "exclusiveMinimum": 0},
-                        "points": {
-                            "type": "array",
-                            "items": {"type": "array", "items": {"type": "number"}},
-                        },
-                    },
-                    "additionalProperties": False,
-                },
-            ],
-            "x-expected": self.expected,
+        positive = {"type": "number", "exclusiveMinimum": 0}
+        properties: dict[str, Any] = {
+            **dict.fromkeys(("start", "end"), number),
+            "schedule": {"anyOf": [{"enum": list(_NEEDS)}, {"pattern": "^[A-Z]"}]},
+            "options": {"type": "object"},
+            "scale": {"type": "number"},
+            **{key: {"type": "number", "minimum": 0} for key in (*_SPAN, "every")},
+            **dict.fromkeys(("rate", "cycles", "power"), positive),
+            "points": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
         }
+        forms = [
+            number,
+            {"type": "string", "pattern": f"^{_LINEAR_TEXT.pattern}$"},
+            {"type": "object", "properties": properties, "additionalProperties": False},
+        ]
+        return {"anyOf": forms, "x-expected": self.expected}
 
 
 AUTO = "auto"

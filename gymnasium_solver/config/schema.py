@@ -19,32 +19,12 @@ from pydantic import GetJsonSchemaHandler, PrivateAttr, ValidationError, model_v
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from gymnasium_solver.config.blocks import (
-    BudgetFields,
-    CheckpointFields,
-    EnvFields,
-    EvalFields,
-    IdentityFields,
-    LoggingFields,
-    SeedFields,
-    StopFields,
-    SystemFields,
-)
+from gymnasium_solver.config import blocks
 from gymnasium_solver.config.curriculum import CurriculumFields
 from gymnasium_solver.config.explain import explain
-from gymnasium_solver.config.learner_blocks import (
-    ActorCriticFields,
-    CriticFields,
-    CriticKeysFields,
-    GradNorm,
-    LearningFields,
-    MinibatchFields,
-    NetworkFields,
-    NormalizeFields,
-    RecurrentFields,
-    SdeFields,
-    ValueHeadFields,
-)
+from gymnasium_solver.config.learner_blocks import ActorCriticFields as ActorCriticFields
+from gymnasium_solver.config.learner_blocks import LearningFields, NetworkFields, NormalizeFields
+from gymnasium_solver.config.learner_blocks import MinibatchFields as MinibatchFields  # for plugins
 from gymnasium_solver.config.nested import (
     CollectorFields,
     InterventionFields,
@@ -52,43 +32,8 @@ from gymnasium_solver.config.nested import (
     plateau_rule,
 )
 from gymnasium_solver.config.schedule import PLATEAU, Schedule, at_start
-from gymnasium_solver.config.types import (
-    DEEPEST,
-    Activation,
-    BatchSize,
-    Block,
-    Count,
-    Float,
-    Int,
-    NonNegativeInt,
-    cpu_count,
-    is_too_deep,
-)
+from gymnasium_solver.config.types import DEEPEST, is_too_deep
 from gymnasium_solver.errors import ConfigError, told_as
-
-# Also here what algorithms declare their own fields with.
-__all__ = [
-    "Activation",
-    "ActorCriticFields",
-    "BatchSize",
-    "Block",
-    "Config",
-    "Count",
-    "CriticFields",
-    "CriticKeysFields",
-    "Float",
-    "GradNorm",
-    "Int",
-    "LearnerConfig",
-    "MinibatchFields",
-    "NonNegativeInt",
-    "RecurrentFields",
-    "SdeFields",
-    "ValueHeadFields",
-    "canonical",
-    "cpu_count",
-    "layered",
-]
 
 # Other spellings of our own fields: read, never written.
 ALIASES = {
@@ -107,16 +52,16 @@ _EXCLUSIVE = (("eval_freq_epochs", "eval_freq_steps"),)
 class Config(
     InterventionFields,
     CollectorFields,
-    SystemFields,
-    LoggingFields,
-    CheckpointFields,
-    StopFields,
-    EvalFields,
+    blocks.SystemFields,
+    blocks.LoggingFields,
+    blocks.CheckpointFields,
+    blocks.StopFields,
+    blocks.EvalFields,
     CurriculumFields,
-    EnvFields,
-    SeedFields,
-    BudgetFields,
-    IdentityFields,
+    blocks.EnvFields,
+    blocks.SeedFields,
+    blocks.BudgetFields,
+    blocks.IdentityFields,
 ):
     """What every run has, whatever the algorithm: the fields that the training loop reads."""
 
@@ -198,7 +143,7 @@ class LearnerConfig(IntrinsicFields, LearningFields, NetworkFields, NormalizeFie
 
 # Fields that an earlier version saved in every run's config.yaml, with the values that meant "not
 # used". Config classes without such a field still load those files. What replaces a field that was
-# removed is in NOTES (foreign.py).
+# removed is in foreign.txt.
 _UNUSED: dict[str, tuple[Any, ...]] = {
     "share_trunk": (False, "auto"),
     "log_std_init": (0.0,),

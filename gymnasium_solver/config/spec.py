@@ -17,8 +17,9 @@ the actions (envs/wrappers/actions.py). Observations that depend on the config (
 are described by `default` and `variants`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Self
+from collections.abc import Iterable, Iterator, Mapping
+from inspect import isclass
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import (
     AfterValidator,
@@ -52,18 +53,14 @@ _KINDS = {
 }
 
 
-def problems(
-    error: ValidationError,
-    block: Mapping[str, Any],
-    model_at: Callable[[list[str]], type[BaseModel]],
-) -> Iterator[str]:
-    """The lines. `model_at` returns the model of the block at a place, for its keys."""
+def problems(error: ValidationError, block: Mapping[str, Any]) -> Iterator[str]:
+    """The lines."""
     expected: dict[str, list[str]] = {}  # a union reports what each of its branches expects
     for problem in error.errors(include_url=False):
         keys, value = _place(problem["loc"], block)
         where = ".".join(("spec", *keys))
         if problem["type"] == "extra_forbidden":
-            yield f"{where}: unknown key{or_list(keys[-1], model_at(keys[:-1]).model_fields)}"
+            yield f"{where}: unknown key{or_list(keys[-1], _model(keys[:-1]).model_fields)}"
         elif problem["type"] == "missing":
             yield f"{where}: needs a {problem['loc'][-1]}"
         elif problem["type"] == "value_error":
@@ -107,14 +104,15 @@ def _ordered(ends: tuple[Any, Any]) -> tuple[Any, Any]:
     return ends
 
 
-def _tuple(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _check_unique(what: str, names: list[str]) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{what} has {twice[0]!r} twice")
 
 
 # Lowest and highest value; null for no bound, text if it depends on a setting (n_arms).
 Range = Annotated[
     tuple[Float | str | None, Float | str | None],
-    BeforeValidator(_tuple),
+    BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value),
     AfterValidator(_ordered),
 ]
 Labels = list[str] | dict[str, str]
@@ -158,9 +156,7 @@ class ActionSpec(_Part):
         if not all(key.isdecimal() for key in keys):
             raise ValueError(f"labels has the keys {', '.join(keys)}, expected action numbers")
         names = self.label_list()
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"labels has {twice!r} twice")
+        _check_unique("labels", names)
         count = self.discrete or self.multibinary
         if names and count and len(names) != count:
             raise ValueError(f"has {len(names)} labels, but {count} actions")
@@ -223,10 +219,7 @@ class ObservationView(_Part):
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        names = [part.name for part in self.components]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"components has {twice!r} twice")
+        _check_unique("components", [part.name for part in self.components])
         return self
 
     @property
@@ -386,27 +379,16 @@ def read_spec(block: Mapping[str, Any]) -> Spec:
     try:
         return Spec.model_validate(plain(block, "spec"))
     except ValidationError as error:
-        raise ConfigError("\n".join(problems(error, block, _model))) from None
+        raise ConfigError("\n".join(problems(error, block))) from None
     except ValueError as error:
         raise ConfigError(str(error)) from None
 
 
-# The model of the blocks under a key, for suggestions.
-_MODELS: dict[str, type[Documented]] = {
-    "action_space": ActionSpec,
-    "observation_space": ObservationSpec,
-    "variants": ObservationView,
-    "components": Component,
-    "rewards": Rewards,
-    "returns": Returns,
-    "modes": Choice,
-    "difficulties": Choice,
-}
-
-
-def _model(keys: list[str]) -> type[Documented]:
-    """The model of the block at a place."""
-    known = [key for key in keys if key in _MODELS]
-    if known[-2:] == ["rewards", "components"]:
-        return RewardPart
-    return _MODELS[known[-1]] if known else Spec
+def _model(keys: list[str]) -> type[BaseModel]:
+    """The model of the block at a place, for suggestions."""
+    model: type[BaseModel] = Spec
+    for key in keys:
+        annotation = model.model_fields[key].annotation if key in model.model_fields else None
+        kinds = [annotation, *get_args(annotation)]
+        model = next((k for k in kinds if isclass(k) and issubclass(k, BaseModel)), model)
+    return model

@@ -295,16 +295,13 @@ PartDims = Annotated[
     takes("{part: [widths]}, or [widths] for every part", BLOCK, COUNTS, COUNT),
 ]
 HiddenDims = Annotated[
-    tuple[Count, ...],
-    BeforeValidator(layers),
-    takes("a list of whole numbers >= 1", COUNTS, COUNT),
+    tuple[Count, ...], BeforeValidator(layers), takes("a list of whole numbers >= 1", COUNTS, COUNT)
 ]
 Device = Annotated[
     str,
     Field(pattern=r"^(auto|cpu|mps|cuda(:[0-9]+)?)$"),
     BeforeValidator(lambda value: "cuda" if value == "gpu" else value),
     takes(
-        "auto, cpu, cuda, cuda:N or mps",
-        TEXT | {"pattern": r"^(auto|cpu|gpu|mps|cuda(:[0-9]+)?)$"},
+        "auto, cpu, cuda, cuda:N or mps", TEXT | {"pattern": r"^(auto|cpu|gpu|mps|cuda(:[0-9]+)?)$"}
     ),
 ]

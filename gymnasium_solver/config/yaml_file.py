@@ -215,12 +215,6 @@ def value_text(value: Any) -> str:
     return text.removesuffix("...\n").strip()
 
 
-def compose_yaml(text: str) -> yaml.Node | None:
-    """The nodes of a document that `parse_yaml` accepts, with their places."""
-    node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
-    return node
-
-
 def read_file(path: Path, fill: Mapping[str, str] | None = None) -> tuple[Any, set[str]]:
     """The content of a YAML or JSON file, and the names of all placeholders in it."""
     text, names = read_text(path, fill)
@@ -324,7 +318,7 @@ def _follow(event: yaml.Event, open_blocks: list[_Block], sizes: dict[str, int])
 # ------------------------------------------------------------------------------------------
 # Line numbers of the fields in a config file, for messages.
 #
-#     lines = field_lines(text)
+#     lines = FieldLines(text)
 #     lines.find("ppo", ("env_wrappers", 0, "scale"))      # 12; None if it is not in the file
 #
 # A field of a variant may stand in the variant's block, in a block merged by `<<`, in `_base` or at
@@ -335,16 +329,21 @@ FieldPath = tuple[str | int, ...]
 
 
 class FieldLines:
-    def __init__(self, root: yaml.Node | None) -> None:
-        self._top = root
+    """Of the text of a file that parses."""
+
+    def __init__(self, text: str) -> None:
+        self._top: yaml.Node | None = yaml.compose(text, Loader=_Loader)
 
     def find(self, variant: str | None, path: FieldPath) -> int | None:
         """The line of a field, or of the innermost part of `path` that the file has; None if the
         field is not in it."""
         for block in self._blocks(variant):
             if path and (found := _value(block, path[0])) is not None:
-                line, node = found
-                return _innermost(node, path[1:], line)
+                for key in path[1:]:
+                    if (inner := _value(found[1], key)) is None:
+                        break
+                    found = inner
+                return found[0]
         return None
 
     def variant(self, name: str) -> int | None:
@@ -361,20 +360,6 @@ class FieldLines:
         yield base[1] if base else None
 
 
-def field_lines(text: str) -> FieldLines:
-    """The lines of a text that parses."""
-    return FieldLines(compose_yaml(text))
-
-
-def _innermost(node: yaml.Node, path: FieldPath, line: int) -> int:
-    for key in path:
-        found = _value(node, key)
-        if found is None:
-            break
-        line, node = found
-    return line
-
-
 def _value(node: yaml.Node | None, key: str | int) -> tuple[int, yaml.Node] | None:
     """Line and value of a key in a mapping (merged blocks included) or of an entry of a list."""
     if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
@@ -384,13 +369,12 @@ def _value(node: yaml.Node | None, key: str | int) -> tuple[int, yaml.Node] | No
         return None
     if not isinstance(node, yaml.MappingNode):
         return None
-    for name, value in node.value:
-        if isinstance(name, yaml.ScalarNode) and name.value == str(key):
-            return name.start_mark.line + 1, value
-    for name, value in node.value:
-        if isinstance(name, yaml.ScalarNode) and name.value == "<<":
-            merged = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            for block in merged:
-                if (found := _value(block, key)) is not None:
-                    return found
-    return None
+    named = {
+        key.value: (key, value) for key, value in node.value if isinstance(key, yaml.ScalarNode)
+    }
+    if str(key) in named:
+        name, value = named[str(key)]
+        return name.start_mark.line + 1, value
+    _, merged = named.get("<<", (None, None))
+    blocks = merged.value if isinstance(merged, yaml.SequenceNode) else [merged]
+    return next((found for block in blocks if (found := _value(block, key)) is not None), None)

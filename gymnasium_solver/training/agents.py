@@ -90,11 +90,7 @@ def agent_from_checkpoint(config: Config, checkpoint: LoadedCheckpoint) -> Agent
 
 
 def load_agent(
-    ref: str | Run,
-    runs_dir: str | Path | None = None,
-    device: str = "cpu",
-    *,
-    trust: bool = False,
+    ref: str | Run, runs_dir: str | Path | None = None, device: str = "cpu", *, trust: bool = False
 ) -> Agent:
     """Load a trained agent: load_agent("@last/@best").act(obs).
 
@@ -245,9 +241,7 @@ def load_progress(state: Mapping[str, Any], env_steps: int, path: Path) -> Progr
     """The progress in a checkpoint's state."""
     fields = state.get("progress")
     if isinstance(fields, dict):  # older checkpoints do not have all of it
-        new = ("pending_eval", "interventions", "curriculum", "greedy", "best_greedy")
-        newest = ("is_best_compared", "comparison_gap", "evals_to_comparison", "cut")
-        fields = {name: getattr(Progress(), name) for name in (*new, *newest)} | fields
+        fields = asdict(Progress()) | {"env_steps": None} | fields
     _check_like(asdict(Progress()), fields, "progress", path)
     assert isinstance(fields, dict)
     if fields["env_steps"] != env_steps:

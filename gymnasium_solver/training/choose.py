@@ -113,16 +113,15 @@ def chosen_for(env_id: str, given: Mapping[str, Any]) -> Choice:
     takes."""
     measured = _measured_once(env_id, given)
     found = choose(measured, has_gpu=has_gpu(given))
-    able = [c for c in (found.first, found.contrast, families(measured)["on"]) if _knows(c, given)]
-    first = able[0] if able else found.first
+    choices = (found.first, found.contrast, families(measured)["on"])
+    first = next((c for c in choices if not _unknown(c, given)), found.first)
     fields = first.fields | {"max_env_steps": _steps(first, measured)}
     steps = int(given.get("max_env_steps") or fields["max_env_steps"])
     fields |= by_length(fields, steps) | fewer_updates(first, steps)
     reasons = list(found.reasons)
     if first is not found.first:
-        other = config_class(found.first.fields["algo_id"]).model_fields
-        names = sorted(set(given) - set(other))
-        reasons.append(f"{', '.join(names)} given: {first.name} in place of {found.first.name}")
+        names = ", ".join(_unknown(found.first, given))
+        reasons.append(f"{names} given: {first.name} in place of {found.first.name}")
     return Choice(Candidate(first.name, fields), found.contrast, tuple(reasons), measured.steps)
 
 
@@ -178,8 +177,9 @@ def has_gpu(given: Mapping[str, Any]) -> bool:
     return str(given.get("device", "")).startswith("cuda")
 
 
-def _knows(candidate: Candidate, given: Mapping[str, Any]) -> bool:
-    return set(given) <= set(config_class(candidate.fields["algo_id"]).model_fields)
+def _unknown(candidate: Candidate, given: Mapping[str, Any]) -> list[str]:
+    """The given fields that the algorithm of a candidate has not."""
+    return sorted(set(given) - set(config_class(candidate.fields["algo_id"]).model_fields))
 
 
 def _steps(candidate: Candidate, p: Probe) -> int:
@@ -215,12 +215,6 @@ def _families(
 ) -> tuple[Parts, Parts]:
     """The first choice and its contrast."""
     ratio = affordable.get("on", 1.0) / max(affordable.get("off", 1.0), 1e-9)
-    asked = (
-        f"PPO affords {ratio:.3g} times the steps of SAC"
-        if ratio > 1
-        else "as many steps of SAC as of PPO"
-    )
-    is_hidden = p.hidden is not None and p.hidden > HIDDEN
     say = reasons.append
     ppo = ppo_for(p)
     if p.has_goals and p.moves == "box":
@@ -230,7 +224,7 @@ def _families(
         what = "some actions are illegal" if p.has_masks else f"actions are {p.acts}"
         say(f"{what}: PPO; contrast PPO with an exploration bonus")
         return (ppo,), (ppo, "count" if p.sees != "image" else "rnd")
-    if is_hidden:
+    if p.hidden is not None and p.hidden > HIDDEN:
         say(
             f"{p.hidden:.0%} of the next observation is known only with the step before (state "
             f"hidden from {HIDDEN:.0%} on): the last {STACKED} observations stacked; contrast a GRU"
@@ -251,7 +245,7 @@ def _families(
         say("images: PQN; contrast PPO" if p.moves == "discrete" else "images: PPO")
         return (("pqn_image",) if p.moves == "discrete" else (ppo,)), (ppo, "rnd")
     if p.moves == "box":
-        return _box_choice(p, ratio, asked, has_gpu, say)
+        return _box_choice(p, ratio, has_gpu, say)
     return _discrete_choice(p, say)
 
 
@@ -265,17 +259,18 @@ def _box(p: Probe, ratio: float, has_gpu: bool) -> Parts:
     return ("ppo_box",) if ratio >= ON_BOX else ("sac_flash" if has_gpu else "sac_batch_norm",)
 
 
-def _box_choice(p: Probe, ratio: float, asked: str, has_gpu: bool, say: Any) -> tuple[Parts, Parts]:
+def _box_choice(p: Probe, ratio: float, has_gpu: bool, say: Any) -> tuple[Parts, Parts]:
     first = _box(p, ratio, has_gpu)
     if is_sparse(p):
-        what = (
-            f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%})"
-            if not pays_actions_only(p)
-            else f"the action alone explains {p.by_action:.1%} of the rewards (from "
-            f"{ONLY_ACTIONS:.0%} on no state has paid)"
-        )
+        what = _rare(p)
+        if pays_actions_only(p):
+            what = f"the action alone explains {p.by_action:.1%} of the rewards (from "
+            what += f"{ONLY_ACTIONS:.0%} on no state has paid)"
         say(f"{what}: SAC as in SimbaV2 with lasting noise; contrast PPO with an RND bonus")
         return first, ("ppo_box", "rnd")
+    asked = "as many steps of SAC as of PPO"
+    if ratio > 1:
+        asked = f"PPO affords {ratio:.3g} times the steps of SAC"
     if first == ("ppo_box",):
         say(f"{asked} (PPO first from {ON_BOX:.0f} times on): PPO; contrast SAC")
         return first, ("sac_flash" if has_gpu else "sac_batch_norm",)
@@ -288,13 +283,14 @@ def _discrete_choice(p: Probe, say: Any) -> tuple[Parts, Parts]:
         say(f"{p.observes} and a choice of actions: Q-learning of a table; contrast PPO")
         return ("pqn_table",), ("ppo_discrete",)
     if is_sparse(p):
-        say(
-            f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%}): PPO "
-            "with a count-based bonus; contrast DQN"
-        )
+        say(f"{_rare(p)}: PPO with a count-based bonus; contrast DQN")
         return ("ppo_discrete", "count"), ("dqn",)
     say("a choice of actions: PPO; contrast DQN")
     return ("ppo_discrete",), ("dqn",)
+
+
+def _rare(p: Probe) -> str:
+    return f"rewards differ in {p.reward_density:.2%} of the steps (rare below {SPARSE:.0%})"
 
 
 def is_sparse(p: Probe) -> bool:

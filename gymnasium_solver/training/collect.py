@@ -131,11 +131,7 @@ class Collector(EpisodeStats):
         self._rows_done = 0
 
     def collect(
-        self,
-        env_steps: int,
-        budget: int | None,
-        n_rows: int | None = None,
-        version: int = 0,
+        self, env_steps: int, budget: int | None, n_rows: int | None = None, version: int = 0
     ) -> Rollout:
         """Collect a rollout of at most `n_rows` rows and at most `budget` env steps.
 
@@ -459,12 +455,7 @@ class DemoFeed(Collector):
     """
 
     def __init__(
-        self,
-        env: JournaledEnv,
-        policy: Policy,
-        demos: Demonstrations,
-        n_rows: int,
-        seed: int,
+        self, env: JournaledEnv, policy: Policy, demos: Demonstrations, n_rows: int, seed: int
     ):
         super().__init__(env, policy, n_rows, seed, boundary_steps=1)
         self.demos = demos

@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium_solver.config.code import accept, code_named
 from gymnasium_solver.config.find import SHIPPED, read_config_file
 from gymnasium_solver.config.schema import Config, canonical
-from gymnasium_solver.config.yaml_file import FieldPath, field_lines, read_text, unfilled
+from gymnasium_solver.config.yaml_file import FieldLines, FieldPath, read_text, unfilled
 from gymnasium_solver.envs.make import check_env_id, env_from_config
 from gymnasium_solver.envs.suites.game_options import fill_defaults
 from gymnasium_solver.errors import (
@@ -48,36 +48,30 @@ if TYPE_CHECKING:
 # gsolve smoke
 RANDOM_STEPS = 100
 N_ENVS = 2
-SHORT: dict[str, Any] = {
-    "n_envs": N_ENVS,
-    "n_steps": 12,
-    "max_epochs": 2,
-    "max_episode_steps": 10,
-    "eval_freq_epochs": 2,
-    "eval_episodes": 1,
-    "test_episodes": 1,
-    "seed": 1,
-}
-# Algorithms with a replay buffer must reach their first update, and need no space for a million
-# images.
-SHORT_REPLAY: dict[str, Any] = {
-    "learning_starts": 8,
-    "train_freq": 8,
-    "updates_per_step": 0.1,
-    "buffer_size": 1000,
-}
-# Plans with the model of a GPU take seconds on a CPU.
-SHORT_PLANS: dict[str, Any] = {
-    "n_samples": 16,
-    "n_policy_samples": 2,
-    "n_elites": 4,
-    "plan_iterations": 2,
-    "batch_size": 16,
-    "pretrain_updates": 1,
-    "compile": False,
-}
-SHORT_DREAMS: dict[str, Any] = {"batch_size": 2, "sequence_length": 4, "imagination_steps": 2}
+# What makes a config short, by a field that it has.
+SHORT: dict[str, dict[str, Any]] = {
+    "n_envs": {
+        "n_envs": N_ENVS, "n_steps": 12, "max_epochs": 2, "max_episode_steps": 10,
+        "eval_freq_epochs": 2, "eval_episodes": 1, "test_episodes": 1, "seed": 1,
+    },
+    # The first update must be reached, and there is no space for a million images.
+    "learning_starts": {
+        "learning_starts": 8, "train_freq": 8, "updates_per_step": 0.1, "buffer_size": 1000,
+    },
+    # Plans with the model of a GPU take seconds on a CPU.
+    "plan_iterations": {
+        "n_samples": 16, "n_policy_samples": 2, "n_elites": 4, "plan_iterations": 2,
+        "batch_size": 16, "pretrain_updates": 1, "compile": False,
+    },
+    "imagination_steps": {"batch_size": 2, "sequence_length": 4, "imagination_steps": 2},
+}  # fmt: skip
 # gsolve train --dev
+DEV: dict[str, dict[str, Any]] = {
+    "n_envs": {"max_env_steps": 100_000, "max_epochs": None, "device": "cpu", "compile": False},
+    "learning_starts": {"learning_starts": 32, "buffer_size": 4096, "save_replay": False},
+    "pretrain_updates": {"pretrain_updates": 0, "updates_per_step": 0.1, "learning_starts": 64},
+    "imagination_steps": {"batch_size": 4, "sequence_length": 8, "updates_per_step": 0.1},
+}
 ROWS, REPEATS, MOST_ENVS = 64, 10, 4
 DESCENTS = 50  # steps on the fixed batch
 
@@ -119,7 +113,7 @@ def check_file(path: Path, trust: bool = False) -> FileReport:
     report = FileReport(path)
     try:
         file = read_config_file(path)
-        lines = field_lines(read_text(path)[0])
+        lines = FieldLines(read_text(path)[0])
         _check_code(path, [file.base, *file.variants.values()], trust)
     except (ConfigError, TrustError) as error:
         report.problems.append(_file_problem(path, str(error)))
@@ -288,16 +282,18 @@ def smoke(job: str | dict[str, Any]) -> dict[str, Any]:
 def short_config(name: str, **overrides: Any) -> Config:
     """The config with a budget of two short epochs."""
     config = load_config(name)
-    has_replay = hasattr(config, "learning_starts")
-    groups: dict[str, Any] = (
-        {"group_size": N_ENVS} if getattr(config, "same_start_envs", 1) > 1 else {}
-    )
-    if hasattr(config, "plan_iterations"):
-        groups |= SHORT_PLANS
-    if hasattr(config, "imagination_steps"):
-        groups |= SHORT_DREAMS
-    short = {**SHORT, **(SHORT_REPLAY if has_replay else {}), **groups, **overrides}
-    return load_config(name, overrides=short)
+    short = _by_field(SHORT, config)
+    if getattr(config, "same_start_envs", 1) > 1:
+        short["group_size"] = N_ENVS
+    return load_config(name, overrides=short | overrides)
+
+
+def _by_field(table: Mapping[str, dict[str, Any]], config: Config) -> dict[str, Any]:
+    """The lines of the table that are for this config; a later one counts."""
+    found: dict[str, Any] = {}
+    for name, fields in table.items():
+        found |= fields if hasattr(config, name) else {}
+    return found
 
 
 def short_training(name: str, runs_root: Path) -> "Run":
@@ -345,23 +341,9 @@ class Check:
 
 def dev_config(config: Config) -> Config:
     """The config with a tiny budget; learning itself stays as it is."""
-    short: dict[str, Any] = {
-        "n_envs": min(config.n_envs, MOST_ENVS),
-        "n_steps": min(config.n_steps, ROWS),
-        "max_env_steps": 100_000,
-        "max_epochs": None,
-        "device": "cpu",
-        "compile": False,
-    }
-    if hasattr(config, "learning_starts"):
-        short |= {"learning_starts": 32, "buffer_size": 4096, "save_replay": False}
-    if hasattr(config, "pretrain_updates"):
-        short |= {"pretrain_updates": 0, "updates_per_step": 0.1, "learning_starts": 64}
-    if hasattr(config, "imagination_steps"):
-        short |= {"batch_size": 4, "sequence_length": 8, "updates_per_step": 0.1}
-    if config.seed is None:
-        short["seed"] = 0
-    return config.replace(**short)
+    size = {"n_envs": min(config.n_envs, MOST_ENVS), "n_steps": min(config.n_steps, ROWS)}
+    seed = 0 if config.seed is None else config.seed
+    return config.replace(**_by_field(DEV, config), **size, seed=seed)
 
 
 def dev_checks(config: Config) -> list[Check]:
@@ -401,15 +383,12 @@ def _checks(config: Config, agent: Any, collector: "Collector") -> list[Check]:
         return [*checks, Check("", "a loss does not depend on all parameters of its networks")]
     exploded = sorted(name for name, size in largest.items() if not math.isfinite(size))
     wrong = [name for name, curve in curves.items() if not np.isfinite(curve).all()] + exploded
-    names = [
-        f"{name}.{key}"
-        for name, own in agent.optimizers.items()
-        for key, _ in own.named_parameters()
-    ]
+    optimizers = agent.optimizers.items()
+    names = [f"{name}.{key}" for name, own in optimizers for key, _ in own.named_parameters()]
     unreached = [name for name in names if not largest.get(name)]
     same = [
         f"{name}.{part}"
-        for name, own in agent.optimizers.items()
+        for name, own in optimizers
         for part, norm in own.part_norms(own.flat - before[name]).items()
         if norm == 0.0
     ]

@@ -167,12 +167,8 @@ def n_eval_envs(config: Config, episodes: int) -> int:
     For vectorised envs, stepping 50 costs little more than stepping 10. This does not hold if each
     env is a process or an emulator (envs/spec.py).
     """
-    most = {
-        "array": MOST_IN_NUMPY,
-        "many": MOST_EVAL_ENVS,
-        "as_training": config.n_envs,
-        "one": 1,
-    }[eval_envs(config.env_id, config.vectorization_mode)]
+    kinds = {"array": MOST_IN_NUMPY, "many": MOST_EVAL_ENVS, "as_training": config.n_envs, "one": 1}
+    most = kinds[eval_envs(config.env_id, config.vectorization_mode)]
     rounds = -(-episodes // most)
     n_envs = config.n_eval_envs or -(-episodes // rounds)
     return min(episodes, max(n_envs, len(config.tasks)))
@@ -182,11 +178,8 @@ def n_test_episodes(config: Config, spec: EnvSpec) -> int:
     """Number of episodes of a held-out test, from the config and the time limit only."""
     if config.test_episodes != "auto":
         return config.test_episodes
-    limit = spec.max_episode_steps
-    if limit is None or limit == UNLIMITED_STEPS:
-        fits = TEST_EPISODES
-    else:
-        fits = TEST_STEPS // limit
+    limit = spec.max_episode_steps or UNLIMITED_STEPS
+    fits = TEST_EPISODES if limit == UNLIMITED_STEPS else TEST_STEPS // limit
     by_length = min(TEST_EPISODES, max(FEWEST_TEST_EPISODES, fits))
     return max(by_length, n_eval_episodes(config))
 

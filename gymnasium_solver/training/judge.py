@@ -10,14 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from gymnasium_solver.runs import checkpoint as checkpoints
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.checkpoint import (
-    BEST,
-    find_checkpoint,
-    load_checkpoint,
-    point_to,
-    set_metrics,
-)
 from gymnasium_solver.runs.report import write_report
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.training.epoch_metrics import EPISODE_WINDOW, EpisodeStats, validation_row
@@ -170,7 +164,7 @@ def submit_pending(trainer: Trainer) -> None:
     pending, directory = trainer.progress.pending_eval, trainer.run.checkpoints_dir
     if pending is None or trainer.background is None:
         return
-    path = find_checkpoint(directory, pending["env_steps"])
+    path = checkpoints.find_checkpoint(directory, pending["env_steps"])
     if path is None:  # a resume from an older checkpoint, whose neighbour was pruned
         trainer.progress.pending_eval = None
         return
@@ -196,9 +190,9 @@ def take_pending(trainer: Trainer) -> str | None:
     trainer.run.log_metrics(row)
     watch_row(trainer.config, p.interventions, row)
     scores = {"score": result.mean, "eval": result.to_dict()}
-    path = set_metrics(directory, result.env_steps, scores)
+    path = checkpoints.set_metrics(directory, result.env_steps, scores)
     if path is not None and is_best:
-        point_to(directory, BEST, result.env_steps)
+        checkpoints.point_to(directory, checkpoints.BEST, result.env_steps)
     trainer.observer.on_eval(result, is_best)
     if path is None:
         return None
@@ -211,7 +205,7 @@ def take_pending(trainer: Trainer) -> str | None:
     if not _passes(trainer, trainer.background.result()):
         return None
     p.choose(result)
-    point_to(directory, BEST, result.env_steps)
+    checkpoints.point_to(directory, checkpoints.BEST, result.env_steps)
     return goal.reason
 
 
@@ -330,7 +324,8 @@ def final_test(trainer: Trainer) -> tuple[dict[str, EvalResult], EvalResult, str
     that ended training is not repeated.
     """
     p, policy = trainer.progress, trainer.agent.policy
-    chosen = load_checkpoint(resolve_checkpoint(trainer.run, trainer.run.path.parent).path)
+    path = resolve_checkpoint(trainer.run, trainer.run.path.parent).path
+    chosen = checkpoints.load_checkpoint(path)
     trainer.agent.load_weights(chosen.tensors["model"])
     policy.load_state(chosen.state["agent"]["policy"])  # as it explored then
     clock = chosen.env_steps, chosen.state["progress"]["epoch"]

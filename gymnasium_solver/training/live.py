@@ -26,7 +26,7 @@ import torch
 from gymnasium_solver import processes
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.find import read_config_file
-from gymnasium_solver.config.load import apply_overrides, config_dict, dump_config
+from gymnasium_solver.config.load import apply_overrides, config_dict, differences, dump_config
 from gymnasium_solver.config.marks import check_live
 from gymnasium_solver.config.nested import Intervention
 from gymnasium_solver.config.schedule import AUTO
@@ -34,17 +34,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import value_text
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError, told_as
 from gymnasium_solver.paths import read_regular
-from gymnasium_solver.runs import query
-from gymnasium_solver.runs.edits import (
-    BY_RULE,
-    Edit,
-    Request,
-    add_edit,
-    drop_request,
-    pending_requests,
-    put_request,
-    read_edits,
-)
+from gymnasium_solver.runs import edits, query
 from gymnasium_solver.runs.files import write_atomic
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.training.agents import build_agent
@@ -57,15 +47,6 @@ REFUSED_FILE = "config.refused.yaml"
 
 
 # -- requests, from any process -------------------------------------------------------------
-
-
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Fields with different values, as [before, after]."""
-    return {
-        name: [before.get(name), after.get(name)]
-        for name in {**before, **after}
-        if before.get(name) != after.get(name)
-    }
 
 
 def edited(config: Config, changes: Mapping[str, Any]) -> Config:
@@ -86,7 +67,7 @@ def request_edit(
     at_env_steps: int = 0,
     *,
     trust: bool = False,
-) -> Request:
+) -> edits.Request:
     """Ask the process that trains `run` to change fields at its next epoch; checked here first.
 
     `at_env_steps`: not before this clock. RunError if the run is not training.
@@ -103,8 +84,8 @@ def request_edit(
     config = load_config(str(run.config_path), trust=trust)
     if not differences(config_dict(config), config_dict(edited(config, changes))):
         raise ConfigError(f"nothing to change: {', '.join(changes)} already has this value")
-    request = Request(dict(changes), source, at_env_steps)
-    put_request(run, request)
+    request = edits.Request(dict(changes), source, at_env_steps)
+    edits.put_request(run, request)
     return request
 
 
@@ -119,20 +100,15 @@ class Answer:
     refused: str | None = None
 
 
-def wait_for(run: Run, request: Request, seconds: float) -> Answer | None:
+def wait_for(run: Run, request: edits.Request, seconds: float) -> Answer | None:
     """The answer to a request; None if there is none after `seconds`, or when the run ends."""
     until = time.monotonic() + seconds
     while True:
-        is_pending = (run.requests_dir / f"{request.id}.json").exists()
-        if not is_pending:
+        if not (run.requests_dir / f"{request.id}.json").exists():
             for event in reversed(query.get_events(run)):
                 if event.get("id") == request.id:
-                    return Answer(
-                        event["env_steps"],
-                        event["epoch"],
-                        event.get("changed", {}),
-                        event.get("text"),
-                    )
+                    clock = event["env_steps"], event["epoch"]
+                    return Answer(*clock, event.get("changed", {}), event.get("text"))
         if time.monotonic() > until or not is_alive_here(run.meta()):
             return None
         time.sleep(0.05)
@@ -147,12 +123,12 @@ class LiveEdits:
     def __init__(self, trainer: Trainer, run: Run):
         self.trainer, self.run = trainer, run
         # As text: joining paths takes longer than asking for the files, in every epoch.
-        self._requests, self._config = os.fspath(run.requests_dir), os.fspath(run.config_path)
-        self._done = {edit.id for edit in read_edits(run)}
+        self._requests = os.fspath(run.requests_dir)
+        self._config, self._pause = os.fspath(run.config_path), os.fspath(run.pause_path)
+        self._done = {edit.id for edit in edits.read_edits(run)}
         # A resume at the clock of an edit makes it again; its event is in the file already.
         self._logged = {event.get("id") for event in query.get_events(run)}
         self._file = self._signature()
-        self._pause = os.fspath(run.pause_path)
         with suppress(OSError):  # asked of a process that has ended
             os.unlink(self._pause)
 
@@ -170,7 +146,7 @@ class LiveEdits:
         """Make what was requested, and what rules decided, since the last call."""
         p = self.trainer.progress
         for source, changes in take_due(self.trainer.config, p.interventions):
-            self.change(changes, source, f"{BY_RULE}-{p.env_steps}-{source}")
+            self.change(changes, source, f"{edits.BY_RULE}-{p.env_steps}-{source}")
         if os.path.exists(self._requests):
             self._answer_requests()
         if self._signature() != self._file:
@@ -191,7 +167,7 @@ class LiveEdits:
             self._log(edit_id, {}, source)
             return None
         p = trainer.progress
-        add_edit(self.run, Edit(edit_id, p.env_steps, p.epoch, changed, source))
+        edits.add_edit(self.run, edits.Edit(edit_id, p.env_steps, p.epoch, changed, source))
         self._done.add(edit_id)
         self._write_config()
         self.run.update_meta(
@@ -202,7 +178,7 @@ class LiveEdits:
 
     def _answer_requests(self) -> None:
         try:
-            requests = pending_requests(self.run)
+            requests = edits.pending_requests(self.run)
         except RunError as error:
             self.trainer.observer.on_message("warning", str(error))
             return
@@ -211,12 +187,12 @@ class LiveEdits:
                 continue
             if request.id not in self._done:
                 self.change(request.changes, request.source, request.id)
-            drop_request(self.run, request.id)
+            edits.drop_request(self.run, request.id)
 
     def _read_file(self) -> None:
         """Take over an edited config.yaml. If it is refused, the file is restored and the edited
         one is kept next to it."""
-        path, edit_id = self.run.config_path, Request({}).id
+        path, edit_id = self.run.config_path, edits.Request({}).id
         try:
             before = config_dict(self.trainer.config)
             given = config_dict(build_config(read_config_file(path).section(None)))
@@ -231,11 +207,8 @@ class LiveEdits:
         self._file = self._signature()
 
     def _restore_file(self) -> None:
-        try:
-            text = read_regular(self.run.config_path)
-            write_atomic(self.run.path / REFUSED_FILE, text)
-        except OSError:
-            pass  # deleted: there is nothing to keep
+        with suppress(OSError):  # deleted: there is nothing to keep
+            write_atomic(self.run.path / REFUSED_FILE, read_regular(self.run.config_path))
         self._write_config()
 
     def _write_config(self) -> None:
@@ -252,30 +225,20 @@ class LiveEdits:
     def _log(self, edit_id: str, changed: dict[str, list[Any]], source: str) -> None:
         p = self.trainer.progress
         if edit_id not in self._logged:
-            self.run.log_event(
-                "config",
-                env_steps=p.env_steps,
-                epoch=p.epoch,
-                changed={name: new for name, (_, new) in changed.items()},
-                before={name: old for name, (old, _) in changed.items()},
-                source=source,
-                id=edit_id,
-            )
+            after = {name: new for name, (_, new) in changed.items()}
+            before = {name: old for name, (old, _) in changed.items()}
+            self._log_event("config", edit_id, source, changed=after, before=before)
         for name, (old, new) in changed.items():
             text = f"{name}: {value_text(old)} → {value_text(new)}"
             text += f" at env step {p.env_steps:,} ({source})"
             self.trainer.observer.on_message("info", text)
 
+    def _log_event(self, kind: str, edit_id: str, source: str, **facts: Any) -> None:
+        clock = {"env_steps": self.trainer.progress.env_steps, "epoch": self.trainer.progress.epoch}
+        self.run.log_event(kind, **clock, **facts, source=source, id=edit_id)
+
     def _refuse(self, edit_id: str, source: str, text: str) -> None:
-        p = self.trainer.progress
-        self.run.log_event(
-            "config_refused",
-            env_steps=p.env_steps,
-            epoch=p.epoch,
-            text=text,
-            source=source,
-            id=edit_id,
-        )
+        self._log_event("config_refused", edit_id, source, text=text)
         self.trainer.observer.on_message("warning", f"{source} was refused: {text}")
 
 

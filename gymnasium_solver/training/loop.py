@@ -31,36 +31,17 @@ from gymnasium_solver.envs.make import training_env
 from gymnasium_solver.errors import DivergedError, EnvError, RunError
 from gymnasium_solver.fast.stacked import Gradients, Inferences
 from gymnasium_solver.fast.stacked_descent import Descents
-from gymnasium_solver.lanes import Lane, Lanes, Program, Work, current_lane
+from gymnasium_solver.lanes import Lane, Lanes, Program, current_lane
+from gymnasium_solver.runs import checkpoint as checkpoints
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.checkpoint import (
-    LAST,
-    LoadedCheckpoint,
-    list_checkpoints,
-    load_checkpoint,
-)
 from gymnasium_solver.runs.edits import rewind_edits, rewound
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.timing import Timer
+from gymnasium_solver.training import epoch_metrics, finite, threads
 from gymnasium_solver.training.activity import Terminated, signals_handled, stop_on_signals
 from gymnasium_solver.training.agents import transfer_weights
-from gymnasium_solver.training.epoch_metrics import (
-    MOST_ROWS,
-    EpochStart,
-    Means,
-    RolloutDetails,
-    epoch_row,
-    is_detailed,
-    timing,
-)
 from gymnasium_solver.training.evaluate import BackgroundEvaluator
-from gymnasium_solver.training.finite import (
-    check_metrics,
-    check_rollout,
-    check_weights,
-    dump_rollout,
-)
 from gymnasium_solver.training.judge import Judged, finish, judge_epoch, submit_pending
 from gymnasium_solver.training.live import LiveEdits, check_interventions, watch_row
 from gymnasium_solver.training.observer import Observer, Observers
@@ -69,13 +50,6 @@ from gymnasium_solver.training.profile import report_profile, share_seconds
 from gymnasium_solver.training.progress import goals_behind
 from gymnasium_solver.training.seeds import draw_seed
 from gymnasium_solver.training.several import follow_first, lead
-from gymnasium_solver.training.threads import (
-    gpu_arithmetic,
-    limited_threads,
-    old_objects_left_out,
-    pick_compiled_threads,
-    pick_threads,
-)
 from gymnasium_solver.training.trainer import Trainer, configured_observers
 
 HIDDEN_ENDS = (
@@ -136,14 +110,13 @@ def resume(
     `trust`: also import code that the config of a run made elsewhere names.
     """
     _check_first()
-    found = resolve_checkpoint(ref, runs_root, default=LAST)
+    found = resolve_checkpoint(ref, runs_root, default=checkpoints.LAST)
     run = found.run
     with run.lock():
-        checkpoint = load_checkpoint(found.path)
+        checkpoint = checkpoints.load_checkpoint(found.path)
         changed = dict(overrides or {})
-        is_last = not any(
-            c.env_steps > checkpoint.env_steps for c in list_checkpoints(found.run.checkpoints_dir)
-        )
+        saved = checkpoints.list_checkpoints(run.checkpoints_dir)
+        is_last = not any(other.env_steps > checkpoint.env_steps for other in saved)
         edits = rewound(run, checkpoint.env_steps, is_last, changed)
         config = load_config(
             str(run.config_path), overrides={**edits.undone, **changed}, trust=trust
@@ -220,9 +193,9 @@ def _built(
     everyone = Observers([*observers, *configured_observers(config)])
     env = training_env(processes.share_of(config))
     # Limit threads before initialising weights: the rounding of the initialisation depends on it.
-    n_threads = pick_threads(config, env.observation_space)
-    threads = limited_threads(n_threads, pick_compiled_threads(config, n_threads))
-    with threads, gpu_arithmetic(config.perf):
+    n_threads = threads.pick_threads(config, env.observation_space)
+    n_compiled = threads.pick_compiled_threads(config, n_threads)
+    with threads.limited_threads(n_threads, n_compiled), threads.gpu_arithmetic(config.perf):
         trainer = Trainer(config, env, everyone, timer)
         try:
             yield trainer
@@ -233,7 +206,7 @@ def _built(
 def run_to_end(
     trainer: Trainer,
     run: Run,
-    checkpoint: LoadedCheckpoint | None = None,
+    checkpoint: checkpoints.LoadedCheckpoint | None = None,
     over: str | None = None,
 ) -> Run:
     """Train, from a checkpoint that is loaded, unless training already ended for the reason `over`;
@@ -247,7 +220,7 @@ def run_to_end(
             submit_pending(trainer)
         if over is None:
             lead(trainer, checkpoint)
-            with stop_on_signals(trainer.activity), old_objects_left_out():
+            with stop_on_signals(trainer.activity), threads.old_objects_left_out():
                 over = _loop(trainer)
         trainer.operators.stop()
         finish(trainer, over)
@@ -298,14 +271,14 @@ def _loop(trainer: Trainer) -> str:
 
 
 def _log_epoch(
-    trainer: Trainer, start: EpochStart, metrics: dict[str, float], found: Judged
+    trainer: Trainer, start: epoch_metrics.EpochStart, metrics: dict[str, float], found: Judged
 ) -> None:
     p = trainer.progress
-    row = epoch_row(p, start, trainer.collector, metrics, found.result)
+    row = epoch_metrics.epoch_row(p, start, trainer.collector, metrics, found.result)
     if trainer.stages is not None:
         row |= trainer.stages.metrics(p)
     seconds = share_seconds(trainer.timer)
-    row |= timing(p, trainer.plan, start, trainer.clocks(), seconds)
+    row |= epoch_metrics.timing(p, trainer.plan, start, trainer.clocks(), seconds)
     with trainer.timer.section("log"):
         watch_row(trainer.config, p.interventions, row)
         trainer.observer.on_epoch(row)  # which may add metrics
@@ -354,15 +327,15 @@ def _save_if_due(trainer: Trainer, found: Judged, stop_reason: str | None) -> No
 
 def collect_and_learn(trainer: Trainer) -> dict[str, float]:
     """One epoch. If anything in it is not finite, the weights are restored."""
-    p, agent, means = trainer.progress, trainer.agent, Means()
+    p, agent, means = trainer.progress, trainer.agent, epoch_metrics.Means()
     snapshot = agent.snapshot() if trainer.config.check_finite else None
     rows_left = trainer.config.n_steps
     details = None
-    agent.wants_details = is_detailed(p.epoch, trainer.details_freq)
+    agent.wants_details = epoch_metrics.is_detailed(p.epoch, trainer.details_freq)
     if agent.wants_details:
         n_rollouts = -(-trainer.config.n_steps // trainer.config.rollout_rows)
         space = trainer.collector.env.observation_space
-        details = RolloutDetails(space, agent.policy.actions, n_rollouts)
+        details = epoch_metrics.RolloutDetails(space, agent.policy.actions, n_rollouts)
     if agent.has_replay:  # collecting and learning take turns within milliseconds
         trainer.activity.begin("training")
     if isinstance(agent, ReplayLearner):
@@ -381,7 +354,7 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
             agent.before_rollout(*clock)
             rollout = _collect(trainer, n_rows)
             if details is not None:
-                details.add(_on_host(rollout, MOST_ROWS))
+                details.add(_on_host(rollout, epoch_metrics.MOST_ROWS))
             if not agent.has_replay:
                 trainer.activity.begin("learning")
             with trainer.timer.section("update"):
@@ -392,15 +365,14 @@ def collect_and_learn(trainer: Trainer) -> dict[str, float]:
         metrics["cnt/total_updates"] = agent.n_updates
         metrics |= trainer.collector.metrics()
         if snapshot is not None:
-            check_metrics(metrics)
-            check_weights(agent.learnt_weights())
+            finite.check_metrics(metrics)
+            finite.check_weights(agent.learnt_weights())
     except DivergedError:
         if snapshot is not None:
             agent.restore(snapshot)
         _save_rollout(trainer)
         raise
-    _report_update_mode(trainer)
-    _report_device(trainer)
+    _report_form(trainer)
     return metrics
 
 
@@ -426,16 +398,13 @@ def _pay(trainer: Trainer, n_updates: int, env_steps: int) -> dict[str, float]:
     return metrics
 
 
-def _report_update_mode(trainer: Trainer) -> None:
-    """Whether a loss can be recorded is known after its first update: correct the header."""
+def _report_form(trainer: Trainer) -> None:
+    """Correct the header: whether a loss can be recorded is known after its first update. And tell
+    once what is known of a training on a device after a few epochs: what is no CUDA graph, and that
+    final observations are hidden."""
     if trainer.agent.update_mode != trainer.update_mode:
         trainer.update_mode = trainer.agent.update_mode
         trainer.observer.on_message("info", f"updates run in {trainer.update_mode}")
-
-
-def _report_device(trainer: Trainer) -> None:
-    """Tell once what is known of a training on a device after a few epochs: what is no CUDA graph,
-    and that final observations are hidden."""
     texts = {}
     for name, owner in (("rollouts", trainer.collector), ("updates", trainer.agent)):
         if (reason := getattr(owner, "uncaptured", None)) is not None:
@@ -463,7 +432,7 @@ def _collect(trainer: Trainer, n_rows: int) -> Rollout | DeviceRollout:
         p.env_steps += trainer.collector.unfinished.env_steps
         _check_data(trainer, trainer.collector.unfinished)
         if trainer.config.check_finite:
-            check_weights(trainer.agent.learnt_weights())
+            finite.check_weights(trainer.agent.learnt_weights())
         raise
     p.env_steps += rollout.env_steps
     p.vec_steps += rollout.n_rows
@@ -477,7 +446,7 @@ def _check_data(trainer: Trainer, rollout: Rollout | DeviceRollout) -> None:
     trainer.rollout = rollout
     if trainer.config.check_finite and isinstance(rollout, Rollout):
         # One on a device is checked there, when the epoch's numbers are read.
-        check_rollout(rollout, trainer.config.env_id)
+        finite.check_rollout(rollout, trainer.config.env_id)
 
 
 def _on_host(rollout: Rollout | DeviceRollout, n_samples: int) -> Rollout:
@@ -490,7 +459,7 @@ def _save_rollout(trainer: Trainer) -> None:
     if trainer.rollout is None or processes.rank():  # the first process has the folder
         return
     try:
-        dump_rollout(_on_host(trainer.rollout, trainer.rollout.env_steps), trainer.run.path)
+        finite.dump_rollout(_on_host(trainer.rollout, trainer.rollout.env_steps), trainer.run.path)
     except OSError as error:
         text = f"the rollout cannot be saved to {trainer.run.path}: {error.strerror}"
         trainer.observer.on_message("warning", text)
@@ -509,12 +478,7 @@ def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
     (fast/stacked_descent.py). A lane that ends leaves the others to go on.
 
     SIGINT and SIGTERM ask every lane to stop after its epoch; a second signal stops at once."""
-    works: dict[str, Work] = {
-        "descent": Descents(),
-        "gradient": Gradients(),
-        "inference": Inferences(),
-    }
-    lanes = Lanes(works)
+    lanes = Lanes({"descent": Descents(), "gradient": Gradients(), "inference": Inferences()})
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         error = Terminated if number == signal.SIGTERM else KeyboardInterrupt
@@ -522,5 +486,5 @@ def train_stacked(programs: Mapping[str, Program]) -> list[Lane]:
             if lane.on_signal is None or not lane.on_signal(signal.Signals(number).name):
                 lane.interruption = error
 
-    with limited_threads(1), signals_handled(on_signal):
+    with threads.limited_threads(1), signals_handled(on_signal):
         return lanes.run(programs)

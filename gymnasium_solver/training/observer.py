@@ -262,7 +262,8 @@ class Observers(Observer):
 
     def _keep_own(self, member: Observer, known: dict[str, Any], row: dict[str, Any]) -> None:
         own = {name: row[name] for name in row if name not in known}
-        wrong = [name for name in known if row.get(name) != known[name] and not is_nan(known[name])]
+        # A NaN is not equal to itself.
+        wrong = [name for name, x in known.items() if row.get(name) != x and x == x]
         wrong += [str(name) for name, value in own.items() if not is_metric(name, value)]
         row.clear()
         row |= known | {name: float(x) for name, x in own.items() if is_metric(name, x)}
@@ -308,10 +309,6 @@ def is_metric(name: Any, value: Any) -> bool:
     """Whether a row of metrics takes this."""
     is_number = isinstance(value, int | float | np.number | np.bool_)
     return is_number and isinstance(name, str) and 0 < len(name) <= 200 and name.isprintable()
-
-
-def is_nan(value: Any) -> bool:
-    return bool(value != value)
 
 
 # -- alerts -----------------------------------------------------------------------------------
@@ -391,10 +388,10 @@ class Callbacks(Observer):
     """Calls functions; an answer of True, or a text (the reason), stops the run after the epoch."""
 
     def __init__(self, on_epoch: OnEpoch | None = None, on_eval: OnEval | None = None) -> None:
-        for name, function in (("on_epoch", on_epoch), ("on_eval", on_eval)):
+        self._functions: dict[str, Any] = {"on_epoch": on_epoch, "on_eval": on_eval}
+        for name, function in self._functions.items():
             if function is not None and not callable(function):
                 raise ConfigError(f"{name}: got {function!r}, expected a function.")
-        self._on_epoch, self._on_eval = on_epoch, on_eval
         self._control = Control()
         self._warned: set[str] = set()
 
@@ -402,16 +399,14 @@ class Callbacks(Observer):
         self._control = info.control
 
     def on_epoch(self, row: dict[str, Any]) -> None:
-        self._ask("on_epoch", self._on_epoch, row)
+        self._ask("on_epoch", row)
 
     def on_eval(self, result: EvalResult, is_best: bool) -> None:
-        self._ask("on_eval", self._on_eval, result)
+        self._ask("on_eval", result)
 
-    def _ask(self, name: str, function: Callable[[Any], object] | None, given: Any) -> None:
-        if function is None:
-            return
+    def _ask(self, name: str, given: Any) -> None:
         try:
-            answer = function(given)
+            answer = self._functions[name] and self._functions[name](given)
         except Exception as error:
             if name not in self._warned:  # without a console nobody would see it
                 self._warned.add(name)
@@ -428,9 +423,3 @@ def register_observer(name: str) -> Callable[[type[Observer]], type[Observer]]:
     """Decorator: a class derived from `Observer`, created without arguments, that configs select
     with `observers: [name]`."""
     return observers.register(name)
-
-
-def observer_class(name: str) -> type[Observer]:
-    """The observer class registered under `name`."""
-    found: type[Observer] = observers.get(name)
-    return found

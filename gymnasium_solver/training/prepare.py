@@ -18,25 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.algos import algo_ids
+from gymnasium_solver.config import find
 from gymnasium_solver.config.blocks import EnvFields
 from gymnasium_solver.config.code import accept, code_named, distrust, named_plugins, untrusted
 from gymnasium_solver.config.env_ids import C_ENV, as_env_id, file_stem, split_target
-from gymnasium_solver.config.find import (
-    DEFAULT_ALGO,
-    SHIPPED,
-    SUFFIXES,
-    ConfigEntry,
-    config_files,
-    config_folders,
-    find_configs,
-    locate,
-    own_file,
-    read_config_file,
-)
 from gymnasium_solver.config.load import (
     apply_overrides,
     choose_variant,
     config_dict,
+    differences,
     expanded,
     is_pattern,
     overlay_changes,
@@ -46,12 +36,7 @@ from gymnasium_solver.config.schema import Config, LearnerConfig, canonical, lay
 from gymnasium_solver.config.yaml_file import parse_value, unfilled
 from gymnasium_solver.envs.spec import EnvSpec, eval_envs
 from gymnasium_solver.envs.suites.game_options import fill_defaults, modern, modernised
-from gymnasium_solver.errors import (
-    ConfigError,
-    EnvError,
-    UnknownEnvError,
-    missing_training,
-)
+from gymnasium_solver.errors import ConfigError, EnvError, UnknownEnvError, missing_training
 from gymnasium_solver.plugins import import_plugins, is_module_name, see_working_folder
 from gymnasium_solver.registry import config_class, observers
 from gymnasium_solver.runs.alerts.judge import check_muted
@@ -90,13 +75,14 @@ def load_config(
     target = _c_target(target)
     _import_plugins_of(target, changes, trust)
     target, changes = _modern_target(target, changes)
+    default = None if "algo_id" in changes else find.DEFAULT_ALGO
     try:
-        path, variant = locate(target, variant, None if "algo_id" in changes else DEFAULT_ALGO)
+        path, variant = find.locate(target, variant, default)
     except ConfigError as error:
         if overlays:
             changes = {**overlay_changes(overlays, None), **changes}
         return _load_unlisted(target, variant, changes, error, chooses)
-    file = read_config_file(path, fill)
+    file = find.read_config_file(path, fill)
     section = file.section(choose_variant(file, variant))
     changes = {key: value for key, value in changes.items()
                if key not in file.placeholders or key in (overrides or {})}  # fmt: skip
@@ -120,9 +106,10 @@ def lines_with_code(
 ) -> dict[str, Any] | None:
     """The lines of a config that names code to import: merged, filled and overridden, but not
     checked, since that needs the code. None for any other config."""
+    default = None if "algo_id" in overrides else find.DEFAULT_ALGO
     try:
-        path, variant = locate(target, None, None if "algo_id" in overrides else DEFAULT_ALGO)
-        file = read_config_file(path, fill)
+        path, variant = find.locate(target, None, default)
+        file = find.read_config_file(path, fill)
         section = file.section(choose_variant(file, variant))
     except ConfigError:
         return None  # load_config reports it
@@ -138,7 +125,7 @@ def _by_name(
     """The changes with patterns replaced by the fields of the algorithm that they match."""
     if not any(map(is_pattern, changes)):
         return dict(changes)
-    algo_id = overrides.get("algo_id", section.get("algo_id", DEFAULT_ALGO))
+    algo_id = overrides.get("algo_id", section.get("algo_id", find.DEFAULT_ALGO))
     return expanded(changes, config_class(str(algo_id)).model_fields, str(algo_id))
 
 
@@ -200,7 +187,7 @@ def _modern_target(target: str, changes: dict[str, Any]) -> tuple[str, dict[str,
 def _other_variant(config: Config, notes: list[str]) -> list[str]:
     """A note about the config that is made for the protocol of an old id."""
     name = f"{config.env_id}:{config.variant}_v4"
-    if notes and any(entry.name == name for entry in find_configs(config.env_id)):
+    if notes and any(entry.name == name for entry in find.find_configs(config.env_id)):
         return [f"{name} is a config for games without sticky actions"]
     return []
 
@@ -213,36 +200,32 @@ def changed_from_shipped(config: Config) -> dict[str, list[Any]] | None:
     """Fields whose value is not that of the shipped config of the same name: [shipped, used].
     None if no config of this environment and variant is shipped."""
     stems = {config.project_id, file_stem(config.env_id)}
-    files = [read_config_file(path) for path in config_files(SHIPPED) if path.stem in stems]
+    paths = [path for path in find.config_files(find.SHIPPED) if path.stem in stems]
+    files = [find.read_config_file(path) for path in paths]
     sections = [file.section(config.variant) for file in files if config.variant in file.variants]
     same = [section for section in sections if section.get("env_id") == config.env_id]
     if not same or any(unfilled(same[0])):
         return None
-    shipped = config_dict(build_config(same[0]))
-    own = config_dict(config)
-    return {
-        name: [shipped.get(name), own.get(name)]
-        for name in {**shipped, **own}
-        if name not in _NOT_COMPARED and shipped.get(name) != own.get(name)
-    }
+    found = differences(config_dict(build_config(same[0])), config_dict(config))
+    return {name: values for name, values in found.items() if name not in _NOT_COMPARED}
 
 
 def _import_plugins_of(target: str, changes: Mapping[str, Any], trust: bool) -> None:
     """Import the `plugins` of the overrides and the file, before anything is looked up."""
-    path = own_file(target)
+    path = find.own_file(target)
     lines = [] if path is None else _all_lines(path)
     accept(target, changes)
-    if path is not None and not trust:
-        check_trust(path, lines)
-    else:
+    if path is None or trust:
         accept(lines)
+    else:
+        check_trust(path, lines)
     for fields in (changes, *lines):
         import_plugins(named_plugins(fields))
 
 
 def _all_lines(path: Path) -> list[dict[str, Any]]:
     """The lines that the variants of a file share, and those of each variant."""
-    file = read_config_file(path)
+    file = find.read_config_file(path)
     return [file.base, *file.variants.values()]
 
 
@@ -255,9 +238,9 @@ def _load_unlisted(
 ) -> Config:
     """Build fields for an environment without a config file. The algorithm is given by `algo_id` or
     after a colon; otherwise it is chosen by what is measured, or PPO where nothing is trained."""
-    if Path(target).suffix in SUFFIXES:
+    if Path(target).suffix in find.SUFFIXES:
         raise not_found
-    entries = find_configs()
+    entries = find.find_configs()
     algo_id = overrides.get("algo_id", variant)
     wanted = f"{target}:{variant}" if variant else target
     for entry in entries:
@@ -273,7 +256,7 @@ def _load_unlisted(
     if algo_id is None:
         if " variant" in str(not_found) or not _may_be_id(target):
             raise not_found  # no id, or the id of a config
-        algo_id = DEFAULT_ALGO
+        algo_id = find.DEFAULT_ALGO
     with _named(target if chooses else f"{target}:{algo_id} (no config)"):
         given = {"env_id": target, **_env_lines(target)}
         overrides = _by_name(overrides, given | {"algo_id": algo_id}, overrides)
@@ -343,7 +326,7 @@ def _may_be_id(target: str) -> bool:
     return target in gymnasium.registry
 
 
-def _tuned(env_id: str, entries: Iterable[ConfigEntry]) -> str:
+def _tuned(env_id: str, entries: Iterable[find.ConfigEntry]) -> str:
     """A sentence about the configs of this environment, also in another version; "" for none."""
     name = re.sub(r"-v\d+$", "", env_id)
     same = [entry.name for entry in entries if re.sub(r"-v\d+$", "", entry.env_id) == name]
@@ -353,9 +336,8 @@ def _tuned(env_id: str, entries: Iterable[ConfigEntry]) -> str:
 def _env_lines(env_id: str) -> dict[str, Any]:
     """What the config file of an environment says about the environment, in the lines that its
     variants share, for an algorithm that has no variant there."""
-    files = [file for root in config_folders() for file in config_files(root)]
-    for path in (file for file in files if file.stem == file_stem(env_id)):
-        base = read_config_file(path).base
+    for path in find.files_named(env_id):
+        base = find.read_config_file(path).base
         if base.get("env_id") == env_id:
             kept = {*EnvFields.model_fields, "spec", "project_id", "max_episode_steps"}
             return {name: value for name, value in base.items() if name in kept}
@@ -374,7 +356,7 @@ def _named(where: str) -> Iterator[None]:
 
 def check_target(target: str) -> None:
     """TrustError if a target names the config of a run that was not made here and names code."""
-    path = own_file(target)
+    path = find.own_file(target)
     if path is not None:
         check_trust(path, _all_lines(path))
 
@@ -421,10 +403,9 @@ def settle_scales(
     )
 
     n_envs = 1 if eval_envs(config.env_id, config.vectorization_mode) == "one" else N_ENVS
-    env = env_from_config(config, n_envs)
     settled: dict[str, Any] = dict.fromkeys(undecided(config), False)
     notes = []
-    with closing(env):
+    with closing(env_from_config(config, n_envs)) as env:
         if "gamma" in settled:
             settled["gamma"], note = gamma_by_limit(env.spec)
             notes.append(note)

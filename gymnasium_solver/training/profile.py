@@ -98,12 +98,11 @@ def collect_seconds(timer: Timer) -> float:
 def rows(timer: Timer) -> list[Row]:
     """All sections that ran, with the parts of the update below it."""
     seconds, calls = timer.seconds, timer.calls
+    known = seconds | {"update": share_seconds(timer)["update"]}
     found = []
-    for name in PARTS:
-        if name in seconds and name != "update":
-            found.append(Row(name, 0, calls[name], seconds[name]))
-        elif name in seconds:
-            found.append(Row(name, 0, calls[name], share_seconds(timer)[name]))
+    for name in (name for name in PARTS if name in seconds):
+        found.append(Row(name, 0, calls[name], known[name]))
+        if name == "update":
             parts = [part for part in UPDATE_PARTS if part in seconds]
             found += [Row(part, 1, calls[part], seconds[part]) for part in parts]
             found.append(Row(UPDATE_REST, 1, calls[name], seconds[name]))
@@ -115,10 +114,10 @@ def table(timer: Timer) -> list[str]:
     total = sum(timer.seconds.values()) or 1.0
     lines = [f"{'':<24}{'share':>7}{'s':>9}{'calls':>10}{'ms/call':>10}"]
     for row in rows(timer):
-        per_call = f"{1e3 * row.seconds / row.calls:10.3f}" if row.calls else f"{'':>10}"
-        calls = f"{row.calls:>10,}" if row.calls else f"{'':>10}"
-        name = "  " * (row.depth + 1) + row.name
-        lines.append(f"{name:<24}{row.seconds / total:>7.1%}{row.seconds:>9.2f}{calls}{per_call}")
+        name, calls = "  " * (row.depth + 1) + row.name, f"{'':>20}"
+        if row.calls:
+            calls = f"{row.calls:>10,}{1e3 * row.seconds / row.calls:10.3f}"
+        lines.append(f"{name:<24}{row.seconds / total:>7.1%}{row.seconds:>9.2f}{calls}")
     return lines
 
 

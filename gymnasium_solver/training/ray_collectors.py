@@ -59,38 +59,28 @@ def check_collectors(config: Config, takes_stale: bool) -> None:
     """ConfigError if this config cannot be collected by other processes."""
     settings = config.collectors
     assert settings is not None
-    name = "curriculum" if config.curriculum else "tasks"
-    fitting = settings.n * max(1, round(config.n_envs / settings.n))
-    for is_wrong, problem in (
-        (
-            is_python_env(config.env_id),
-            "the environment was given as Python code, which no other process has. Register it, "
-            "or use collectors: null",
+    n, algo, instead = settings.n, config.algo_id, "use collectors: null"
+    fitting = n * max(1, round(config.n_envs / n))
+    stages = "curriculum" if config.curriculum else "tasks"
+    of_one_process = "environments of one process"
+    given = "the environment was given as Python code, which no other process has. Register it, or"
+    problems: dict[str, Any] = {
+        f"{given} {instead}": is_python_env(config.env_id),
+        f"n_envs {config.n_envs} cannot be divided among {n} collectors; use n_envs: {fitting}": (
+            config.n_envs % n
         ),
-        (
-            config.n_envs % settings.n,
-            f"n_envs {config.n_envs} cannot be divided among {settings.n} collectors; use n_envs: "
-            f"{fitting}",
+        f"same_start_envs compares {of_one_process}; {instead}": (
+            getattr(config, "same_start_envs", 1) > 1
         ),
-        (
-            getattr(config, "same_start_envs", 1) > 1,
-            "same_start_envs compares environments of one process; use collectors: null",
+        f"{stages} is of the {of_one_process}; {instead}": config.curriculum or config.tasks,
+        f"{algo} learns from demonstrations and steps no environment; {instead}": (
+            hasattr(config, "dataset")
         ),
-        (
-            config.curriculum or config.tasks,
-            f"{name} is of the environments of one process; use collectors: null",
+        f"{algo} learns only from rollouts of its newest policy; use max_staleness: 0": (
+            settings.max_staleness and not takes_stale
         ),
-        (
-            hasattr(config, "dataset"),
-            f"{config.algo_id} learns from demonstrations and steps no environment; use "
-            "collectors: null",
-        ),
-        (
-            settings.max_staleness and not takes_stale,
-            f"{config.algo_id} learns only from rollouts of its newest policy; use max_staleness: "
-            "0",
-        ),
-    ):
+    }
+    for problem, is_wrong in problems.items():
         if is_wrong:
             raise ConfigError(f"collectors: {problem}")
 
@@ -241,11 +231,7 @@ class RemoteCollector(EpisodeStats):
         self._n_lost = 0
 
     def collect(
-        self,
-        env_steps: int,
-        budget: int | None,
-        n_rows: int | None = None,
-        version: int = 0,
+        self, env_steps: int, budget: int | None, n_rows: int | None = None, version: int = 0
     ) -> Rollout:
         """The next rollout of all collectors, of at most `budget` env steps."""
         if self.activity.is_paused:

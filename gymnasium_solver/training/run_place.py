@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from gymnasium_solver.config.load import config_dict
+from gymnasium_solver.config.load import config_dict, differences
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.errors import RunError
 from gymnasium_solver.lanes import current_lane
@@ -66,7 +66,6 @@ def choose_place(
 
 
 def _existing(root: Path, name: str, policy: str, config: Config, trust: bool) -> Place:
-
     run = Run(root / name)
     if is_unfinished(run.path):
         return Place(root, name)
@@ -108,17 +107,12 @@ def _existing(root: Path, name: str, policy: str, config: Config, trust: bool) -
 def _check_same(run: Run, config: Config, trust: bool) -> None:
     """A resumed run keeps its config, so other flags now would be ignored: refuse them. What was
     changed while it trained (`gsolve set`) is no difference."""
-
     saved = config_dict(load_config(str(run.config_path), trust=trust)) | values_at_start(run)
     given = config_dict(config)
     if given.get("seed") is None:
         given["seed"] = saved.get("seed")
     # A run records what `auto` has become.
-    other = [
-        name
-        for name in {**saved, **given}
-        if saved.get(name) != given.get(name) and given.get(name) != "auto"
-    ]
+    other = [name for name, (_, now) in differences(saved, given).items() if now != "auto"]
     if other:
         raise RunError(
             f"{run.id} was started with other values of {', '.join(other)}. Continue it with "

@@ -79,18 +79,11 @@ def score(
     with closing(env), limited_threads(pick_threads(config, env.observation_space)):
         agent, clock, stored = _trained(found)
         check_spaces(env, agent, found.changed)
+        how: dict[str, Any] = {"seed": env_seed, "activity": activity, **clock}
         results = {}
         for name, greedy in modes.items():
             activity.begin_evaluation("evaluating", n_episodes)
-            results[name] = evaluate(
-                agent.policy,
-                env,
-                n_episodes,
-                greedy=greedy,
-                seed=env_seed,
-                activity=activity,
-                **clock,
-            )
+            results[name] = evaluate(agent.policy, env, n_episodes, greedy=greedy, **how)
     own = config.reward_threshold
     threshold = env.spec.reward_threshold if own is None else own
     return Scores(results, env_seed, clock["env_steps"], threshold, stored)
@@ -186,8 +179,7 @@ def _own_episodes(found: Found, seed: int | str | None) -> int:
 
 def pick_seed(config: Config, run: Run | None, env_steps: int, seed: int | str | None) -> int:
     """The given number, or the seed that a stage has for the checkpoint at `env_steps`."""
-    if seed is None:
-        seed = "test"
+    seed = "test" if seed is None else seed
     if isinstance(seed, str) and seed not in STAGES:
         raise ConfigError(f"seed {seed!r}: expected test, val, train or a number")
     if not isinstance(seed, str):

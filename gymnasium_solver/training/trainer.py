@@ -30,37 +30,16 @@ from gymnasium_solver.errors import (
     WriteError,
     details_of,
 )
-from gymnasium_solver.runs.checkpoint import (
-    LAST,
-    LoadedCheckpoint,
-    pointer_env_steps,
-    prune,
-    save_checkpoint,
-)
+from gymnasium_solver.registry import observers
+from gymnasium_solver.runs import checkpoint as checkpoints
+from gymnasium_solver.runs import segments
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.runs.segments import (
-    Segment,
-    append_segment,
-    check_segments,
-    extended,
-    load_segments,
-    needed,
-    prune_segments,
-    referenced,
-)
 from gymnasium_solver.runs.words import OF_THE_ENV
 from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.timing import Timer
+from gymnasium_solver.training import agents
 from gymnasium_solver.training.activity import Activity, Terminated
-from gymnasium_solver.training.agents import (
-    build_agent,
-    check_agent,
-    check_collector,
-    check_journal,
-    fitting,
-    load_progress,
-)
 from gymnasium_solver.training.collect import Collector, collector_for
 from gymnasium_solver.training.curriculum import Stages
 from gymnasium_solver.training.device_collect import ON_DEVICE, DeviceCollector, keeps_on_host
@@ -72,7 +51,6 @@ from gymnasium_solver.training.observer import (
     EvalResult,
     Observer,
     TrainInfo,
-    observer_class,
     rows_together,
 )
 from gymnasium_solver.training.profile import Operators, collect_seconds
@@ -97,11 +75,7 @@ class Trainer:
     """The components of one run; the functions of the loop read and change them."""
 
     def __init__(
-        self,
-        config: Config,
-        env: VectorEnv,
-        observer: Observer,
-        timer: Timer | None = None,
+        self, config: Config, env: VectorEnv, observer: Observer, timer: Timer | None = None
     ):
         """`env`: the training environment; the trainer closes it."""
         self.observer = observer
@@ -125,7 +99,7 @@ class Trainer:
         check_rollout_fits(own, env.observation_space, env.action_space)
         if config.eval_async:
             check_async(config)
-        self.agent = build_agent(own, env.observation_space, env.action_space)
+        self.agent = agents.build_agent(own, env.observation_space, env.action_space)
         self.update_mode = self.agent.update_mode  # as the user knows it
         self.agent.use_goals(env.goal_functions)
         self.agent.start_training()
@@ -141,7 +115,12 @@ class Trainer:
             # JAX on a CPU hands its arrays over without a copy either way.
             if reason and (env.spec.engine == "torch" or self.agent.device.type != "cpu"):
                 self.notes.append(ON_HOST.format(reason))
-            self._note_rounding(config)
+            steps, n = config.max_env_steps, config.n_envs
+            if isinstance(self.collector, DeviceCollector) and steps and steps % n:
+                rounded = -(-steps // n) * n
+                self.notes.append(
+                    f"max_env_steps: {steps:,} becomes {rounded:,}, whole rows of {n:,} envs"
+                )
         if processes.count() > 1 and not isinstance(self.collector, DeviceCollector):
             raise ConfigError(ONE_PROCESS.format(reason or f"env_id: {config.env_id}"))
         if (n := processes.count()) > 1:
@@ -153,14 +132,6 @@ class Trainer:
         self.collector.activity = self.activity
         self.evaluator = Evaluator(config, env.spec, self.activity)
         self.follow(config)
-
-    def _note_rounding(self, config: Config) -> None:
-        steps, n_envs = config.max_env_steps, config.n_envs
-        if isinstance(self.collector, DeviceCollector) and steps and steps % n_envs:
-            rounded = -(-steps // n_envs) * n_envs
-            self.notes.append(
-                f"max_env_steps: {steps:,} becomes {rounded:,}, whole rows of {n_envs:,} envs"
-            )
 
     def follow(self, config: Config) -> None:
         """Plan by this config from now on: at the start, and after a live edit."""
@@ -255,24 +226,26 @@ class Trainer:
             self.replay_log = self.replay_log or ReplayLog(self.run.path / REPLAY)
             tensors["replay"], state["replay"] = self.replay_log.save(self.agent.memory)
         scores = {} if result is None else {"score": result.mean, "eval": result.to_dict()}
-        path = save_checkpoint(
+        path = checkpoints.save_checkpoint(
             directory, p.env_steps, tensors, state, scores, best=kind == "best", last=is_last
         )
         self.activity.saved_steps = p.env_steps
-        prune(directory, self.config.keep_checkpoints, (p.pending_eval or {}).get("env_steps"))
+        pending = (p.pending_eval or {}).get("env_steps")
+        checkpoints.prune(directory, self.config.keep_checkpoints, pending)
         if self.replay_log is not None:
             self.replay_log.prune(directory)
         self.run.log_event("checkpoint", env_steps=p.env_steps, epoch=p.epoch, reason=kind)
         self.update_meta()
         self.observer.on_checkpoint(path, kind)
 
-    def load(self, run: Run, checkpoint: LoadedCheckpoint) -> None:
+    def load(self, run: Run, checkpoint: checkpoints.LoadedCheckpoint) -> None:
         """Restore everything except the environments."""
         path, tensors, state = checkpoint.path, checkpoint.tensors, checkpoint.state
-        self.progress = load_progress(state, checkpoint.env_steps, path)
-        check_agent(self.agent, tensors, state.get("agent"), path)
-        check_collector(self.collector.state(with_env=False)[1], state.get("collector"), path)
-        with fitting(path):
+        self.progress = agents.load_progress(state, checkpoint.env_steps, path)
+        agents.check_agent(self.agent, tensors, state.get("agent"), path)
+        own = self.collector.state(with_env=False)[1]
+        agents.check_collector(own, state.get("collector"), path)
+        with agents.fitting(path):
             self.agent.load_state(tensors, state["agent"])
             if self.agent.saves_replay and "replay" in state:
                 memory = self.agent.open_memory(state["replay"]["has_masks"])
@@ -288,7 +261,7 @@ class Trainer:
         self.activity.epoch = self.progress.epoch
         self.activity.saved_steps = self.progress.env_steps
 
-    def restore_envs(self, checkpoint: LoadedCheckpoint) -> None:
+    def restore_envs(self, checkpoint: checkpoints.LoadedCheckpoint) -> None:
         """Restore the training environments to their state at the checkpoint."""
         env_steps, state = self.progress.env_steps, checkpoint.state["collector"]
         if self.stages is not None and not self.stages.resume(self.progress):
@@ -299,12 +272,12 @@ class Trainer:
                 return
             arrays = checkpoint.tensors.get("env", {})
             if ON_DEVICE not in state["journal"]:
-                check_journal(arrays, checkpoint.path)
+                agents.check_journal(arrays, checkpoint.path)
                 n_steps = len(arrays["actions"]) * self.config.n_envs
                 if n_steps >= LONG_JOURNAL:
                     text = f"Replaying {n_steps:,} env steps to restore the environments' state."
                     self.observer.on_message("info", text)
-            with fitting(checkpoint.path):
+            with agents.fitting(checkpoint.path):
                 self.collector.restore_envs(arrays, state)
         except EnvError as error:
             self.notes.append(
@@ -322,10 +295,15 @@ class Trainer:
             if self.alerts is not None:
                 self.alerts.catch_up()
             if isinstance(error, DivergedError) and not self.is_over:
-                env_steps, exact = self.progress.env_steps, self._exact_checkpoint(error)
+                env_steps, of_env = self.progress.env_steps, isinstance(error, EnvValueError)
+                # A run whose environment failed is repeated exactly from its checkpoint, once that
+                # is mended. If the learner failed, another config goes on with new episodes.
+                exact = None
+                if of_env:
+                    directory = self.run.checkpoints_dir
+                    exact = checkpoints.pointer_env_steps(directory, checkpoints.LAST)
                 if exact != env_steps:
                     self.save("last", with_env=False, is_last=exact is None)
-                of_env = isinstance(error, EnvValueError)
                 told = {"text": str(error), "of_env": of_env}
                 self.run.log_event("diverged", env_steps=env_steps, **told)
                 if self.alerts is not None:
@@ -334,14 +312,6 @@ class Trainer:
         except WriteError as problem:
             if not isinstance(error, WriteError):
                 self.observer.on_message("warning", f"how the run ended is not saved: {problem}")
-
-    def _exact_checkpoint(self, error: BaseException) -> int | None:
-        """The checkpoint from which a run whose environment failed is repeated exactly, once that
-        is mended. None: the learner failed, so another config goes on with new episodes; or there
-        is no checkpoint yet."""
-        if not isinstance(error, EnvValueError):
-            return None
-        return pointer_env_steps(self.run.checkpoints_dir, LAST)
 
     def _record_failure(self, error: BaseException) -> None:
         is_signal = isinstance(error, KeyboardInterrupt)
@@ -374,7 +344,7 @@ class ReplayLog:
 
     def __init__(self, directory: Path):
         self.directory = directory
-        self.segments: list[Segment] = []
+        self.segments: list[segments.Segment] = []
 
     def save(self, memory: Memory) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Write the rows added since the last save; return arrays and JSON for the checkpoint."""
@@ -385,9 +355,9 @@ class ReplayLog:
         head = {HEAD + name: a[-1:] for name, a in rows.items() if len(a) > stop - start}
         if stop > start:
             body = {name: a[: stop - start] for name, a in rows.items()}
-            new = append_segment(self.directory, start, stop, body, self.segments)
-            self.segments = extended(self.segments, new)
-        self.segments = needed(self.segments, replay.oldest_row)
+            new = segments.append_segment(self.directory, start, stop, body, self.segments)
+            self.segments = segments.extended(self.segments, new)
+        self.segments = segments.needed(self.segments, replay.oldest_row)
         arrays, extra = memory.state()
         return arrays | head, {
             "segments": self.segments,
@@ -398,11 +368,12 @@ class ReplayLog:
     def load(self, memory: Memory, arrays: dict[str, np.ndarray], state: dict[str, Any]) -> None:
         """Rebuild the replay buffer as it was at `save`."""
         head = {k.removeprefix(HEAD): a for k, a in arrays.items() if k.startswith(HEAD)}
-        self.segments = check_segments(state["segments"])
+        self.segments = segments.check_segments(state["segments"])
         before: tuple[int, dict[str, np.ndarray]] | None = None
         # A segment ends with the observation after its last row, which is the first one of the next
         # segment.
-        for start, after in chain(load_segments(self.directory, self.segments), [(0, head)]):
+        saved = segments.load_segments(self.directory, self.segments)
+        for start, after in chain(saved, [(0, head)]):
             if before is not None:
                 first, rows = before
                 for name in rows.keys() & head.keys():
@@ -414,7 +385,7 @@ class ReplayLog:
 
     def prune(self, checkpoints_dir: Path) -> None:
         """Delete segments that no checkpoint lists."""
-        prune_segments(self.directory, referenced(checkpoints_dir))
+        segments.prune_segments(self.directory, segments.referenced(checkpoints_dir))
 
 
 # -- what a training is built from --------------------------------------------------------------
@@ -425,7 +396,7 @@ def configured_observers(config: Config) -> list[Observer]:
     built: list[Observer] = []
     for name in config.observers:
         try:
-            built.append(observer_class(name)())
+            built.append(observers.get(name)())
         except Exception as error:
             raise ConfigError(
                 f"observers: {name} could not be built, {type(error).__name__}: {error}. The "

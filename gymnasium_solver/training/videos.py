@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
@@ -43,14 +43,7 @@ LOWEST_PRIORITY = 19
 log = logging.getLogger(__name__)
 
 
-class Process(Protocol):
-    """The part of subprocess.Popen that is used."""
-
-    def poll(self) -> int | None: ...
-    def wait(self, timeout: float | None = None) -> int: ...
-    def kill(self) -> None: ...
-
-
+Process = Any  # what of subprocess.Popen is used: poll, wait and kill
 Launch = Callable[[list[str], Path], Process]
 """Starts a command with its output in the files `out` and `err` of a folder."""
 

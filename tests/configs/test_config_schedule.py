@@ -174,14 +174,14 @@ def test_a_scheduler_of_torch_gives_the_values_of_torch(name: str, options: Any)
 
 def test_a_scheduler_of_torch_can_be_multiplied() -> None:
     written = {"schedule": "StepLR", "start": 0.01, "options": {"step_size": 300}}
-    half = Schedule.parse(written).scaled(0.5).limited(-math.inf, math.inf)
+    half = Schedule.parse(written).changed(0.5, 0.0)
     assert half.at(0, 1000) == 0.005
     assert half.at(999, 1000) == pytest.approx(5e-6)
     assert Schedule.parse(half.dump()) == half
     with pytest.raises(ValueError, match="only be multiplied"):
-        half.scaled(1.0, 0.1)
+        half.changed(1.0, 0.1)
     with pytest.raises(ValueError, match="no min and max"):
-        half.limited(0.0, 1.0)
+        half.changed(1.0, 0.0, 0.0, 1.0)
 
 
 def test_a_scheduler_of_torch_fills_the_run() -> None:

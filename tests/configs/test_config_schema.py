@@ -9,19 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from gymnasium_solver.algos import algo_class, algo_ids
+from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.field_docs import Documented, field_docs
 from gymnasium_solver.config.foreign import FOREIGN, NAMES, NOTES
-from gymnasium_solver.config.learner_blocks import MLP_PRESETS
+from gymnasium_solver.config.learner_blocks import MLP_PRESETS, ActorCriticFields, MinibatchFields
 from gymnasium_solver.config.marks import all_marks, live_fields, search_range
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, scheduled
-from gymnasium_solver.config.schema import (
-    ALIASES,
-    ActorCriticFields,
-    Config,
-    LearnerConfig,
-    MinibatchFields,
-    cpu_count,
-)
+from gymnasium_solver.config.schema import ALIASES, Config, LearnerConfig
 from gymnasium_solver.config.types import Name
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.registry import config_class

@@ -3,14 +3,11 @@
 from typing import Annotated, Any, ClassVar, Literal
 
 from gymnasium_solver.algos.configs.shared import SelfImitationFields
+from gymnasium_solver.config.learner_blocks import ActorCriticFields, CriticKeysFields
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import Schedule, changing
-from gymnasium_solver.config.schema import (
-    ActorCriticFields,
-    Count,
-    CriticKeysFields,
-    LearnerConfig,
-)
+from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.config.types import Count
 
 
 class A2CConfig(SelfImitationFields, CriticKeysFields, ActorCriticFields, LearnerConfig):

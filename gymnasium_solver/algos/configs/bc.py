@@ -5,9 +5,10 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import model_validator
 
 from gymnasium_solver.algos.configs.shared import DatasetFields
+from gymnasium_solver.config.learner_blocks import MinibatchFields
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule
-from gymnasium_solver.config.schema import BatchSize, Count, Float, LearnerConfig, MinibatchFields
-from gymnasium_solver.config.types import ActionDist
+from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.config.types import ActionDist, BatchSize, Count, Float
 
 
 class BCConfig(DatasetFields, MinibatchFields, LearnerConfig):

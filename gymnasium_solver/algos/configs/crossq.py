@@ -7,8 +7,7 @@ from pydantic import Field
 from gymnasium_solver.algos.configs.shared import SoftConfig
 from gymnasium_solver.config.marks import live
 from gymnasium_solver.config.schedule import Schedule
-from gymnasium_solver.config.schema import Count, Float, NonNegativeInt
-from gymnasium_solver.config.types import HiddenDims
+from gymnasium_solver.config.types import Count, Float, HiddenDims, NonNegativeInt
 
 
 class CrossQConfig(SoftConfig):

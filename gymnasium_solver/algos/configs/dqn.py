@@ -5,11 +5,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from gymnasium_solver.algos.configs.shared import OffPolicyConfig, ReplaySequenceFields
-from gymnasium_solver.config.learner_blocks import CriticHeadKind
+from gymnasium_solver.config.learner_blocks import CriticHeadKind, ValueHeadFields
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import Count, Float, ValueHeadFields
-from gymnasium_solver.config.types import Exploration
+from gymnasium_solver.config.types import Count, Exploration, Float
 
 
 class DQNConfig(ValueHeadFields, ReplaySequenceFields, OffPolicyConfig):

@@ -5,6 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from pydantic import Field, model_validator
 
 from gymnasium_solver.algos.configs.world_models import Dim, WorldModelConfig
+from gymnasium_solver.config.learner_blocks import GradNorm
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import (
     NonNegativeSchedule,
@@ -12,8 +13,7 @@ from gymnasium_solver.config.schedule import (
     Schedule,
     changing,
 )
-from gymnasium_solver.config.schema import Activation, Count, Float, GradNorm
-from gymnasium_solver.config.types import ObsNormalization
+from gymnasium_solver.config.types import Activation, Count, Float, ObsNormalization
 
 NonNegative = Annotated[Float, Field(ge=0)]
 

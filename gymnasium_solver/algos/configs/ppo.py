@@ -5,16 +5,15 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gymnasium_solver.algos.configs.shared import SelfImitationFields
-from gymnasium_solver.config.marks import live, searched
-from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing
-from gymnasium_solver.config.schema import (
+from gymnasium_solver.config.learner_blocks import (
     ActorCriticFields,
-    Count,
     CriticKeysFields,
-    Float,
-    LearnerConfig,
     MinibatchFields,
 )
+from gymnasium_solver.config.marks import live, searched
+from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing
+from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.config.types import Count, Float
 
 Scaling = Literal["rollout", "batch", "percentile", "symlog", "off"]
 

@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
+from gymnasium_solver.config.learner_blocks import MinibatchFields, RecurrentFields
 from gymnasium_solver.config.marks import searched
 from gymnasium_solver.config.schedule import Schedule, changing, scheduled
-from gymnasium_solver.config.schema import Count, LearnerConfig, MinibatchFields, RecurrentFields
-from gymnasium_solver.config.types import EnvCount
+from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.config.types import Count, EnvCount
 
 
 class PQNConfig(RecurrentFields, MinibatchFields, LearnerConfig):

@@ -2,7 +2,8 @@
 
 from typing import Any, ClassVar
 
-from gymnasium_solver.config.schema import Config, Count
+from gymnasium_solver.config.schema import Config
+from gymnasium_solver.config.types import Count
 
 
 class RandomConfig(Config):

@@ -4,16 +4,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from gymnasium_solver.config.learner_blocks import ActorCriticFields, MinibatchFields
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing
-from gymnasium_solver.config.schema import (
-    ActorCriticFields,
-    BatchSize,
-    Count,
-    Float,
-    LearnerConfig,
-    MinibatchFields,
-)
+from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.config.types import BatchSize, Count, Float
 
 
 class ReinforceConfig(ActorCriticFields, MinibatchFields, LearnerConfig):

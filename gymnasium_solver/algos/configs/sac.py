@@ -6,9 +6,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from gymnasium_solver.algos.configs.shared import BatchNormFields, SoftConfig
+from gymnasium_solver.config.learner_blocks import SdeFields
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
-from gymnasium_solver.config.schema import Count, Float, SdeFields
+from gymnasium_solver.config.types import Count, Float
 
 
 class SACConfig(SdeFields, BatchNormFields, SoftConfig):

@@ -2,9 +2,11 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
+from gymnasium_solver.config.learner_blocks import MinibatchFields
 from gymnasium_solver.config.marks import searched
 from gymnasium_solver.config.schedule import PositiveSchedule, Schedule, changing, scheduled
-from gymnasium_solver.config.schema import BatchSize, Count, LearnerConfig, MinibatchFields
+from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.config.types import BatchSize, Count
 
 
 class SarsaConfig(MinibatchFields, LearnerConfig):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, Field, WithJsonSchema, model_validator
 
 from gymnasium_solver.config.blocks import Fields
+from gymnasium_solver.config.learner_blocks import CriticFields, CriticKeysFields, RecurrentFields
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.nested import HerField
 from gymnasium_solver.config.schedule import (
@@ -19,16 +20,8 @@ from gymnasium_solver.config.schedule import (
     changing,
     scheduled,
 )
-from gymnasium_solver.config.schema import (
-    Count,
-    CriticFields,
-    CriticKeysFields,
-    Float,
-    LearnerConfig,
-    NonNegativeInt,
-    RecurrentFields,
-)
-from gymnasium_solver.config.types import EnvCount
+from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.config.types import Count, EnvCount, Float, NonNegativeInt
 
 NoiseType = Literal["gaussian", "ou"]
 

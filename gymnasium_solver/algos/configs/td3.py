@@ -5,7 +5,7 @@ from typing import Annotated
 from gymnasium_solver.algos.configs.shared import DeterministicConfig
 from gymnasium_solver.config.marks import live
 from gymnasium_solver.config.schedule import changing
-from gymnasium_solver.config.schema import Count
+from gymnasium_solver.config.types import Count
 
 
 class TD3Config(DeterministicConfig):

@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 from gymnasium_solver.algos.configs.world_models import Dim, WorldModelConfig
 from gymnasium_solver.config.marks import live, searched
 from gymnasium_solver.config.schedule import NonNegativeSchedule, Schedule, changing
-from gymnasium_solver.config.schema import Count, Float, NonNegativeInt
+from gymnasium_solver.config.types import Count, Float, NonNegativeInt
 
 MANY_ACTIONS, MORE_ITERATIONS = 20, 2  # so many components are planned in more iterations
 RHO, EPISODIC_RHO = 0.5, 0.7

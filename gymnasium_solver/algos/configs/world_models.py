@@ -6,8 +6,7 @@ from pydantic import model_validator
 
 from gymnasium_solver.algos.configs.shared import OffPolicyConfig
 from gymnasium_solver.config.marks import searched
-from gymnasium_solver.config.schema import Count
-from gymnasium_solver.config.types import HiddenDims
+from gymnasium_solver.config.types import Count, HiddenDims
 
 Dim = Count | None
 

@@ -19,6 +19,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, model_
 
 from gymnasium_solver.config.explain import describe
 from gymnasium_solver.config.field_docs import Documented
+from gymnasium_solver.config.foreign import table
 from gymnasium_solver.config.types import Count, Float, NonNegativeInt
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.suggest import ask, did_you_mean, nearest
@@ -27,25 +28,7 @@ ATARI_PREFIX = "ALE/"
 # Options that are fields of a config; the rest goes into env_kwargs.
 ATARI_FIELDS = ("obs_type", "frame_stack", "frame_skip", "grayscale_obs", "resize_obs")
 # What other libraries call them.
-FOREIGN = {
-    "sticky_actions": "repeat_action_probability",
-    "action_repeat_probability": "repeat_action_probability",
-    "terminal_on_life_loss": "episodic_life",
-    "life_loss_info": "episodic_life",
-    "noops": "noop_max",
-    "clip_reward": "reward_clip",
-    "reward_clipping": "reward_clip",
-    "use_fire_reset": "fire_reset",
-    "frameskip": "frame_skip",
-    "stack_num": "frame_stack",
-    "gray_scale": "grayscale_obs",
-    "grayscale": "grayscale_obs",
-    "img_height": "resize_obs",
-    "img_width": "resize_obs",
-    "maxpool": "max_pool",
-    "max_num_frames": "max_frames",
-    "max_num_frames_per_episode": "max_frames",
-}
+FOREIGN = table("games")
 SCREEN_PREFIXES = ("VizDoom-", "Retro/")
 SCREEN_FIELDS = ("frame_skip", "frame_stack", "grayscale_obs", "resize_obs")
 USUAL_SIZE, ATARI_SIZE = (84, 84), (210, 160)
