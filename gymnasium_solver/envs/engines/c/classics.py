@@ -166,12 +166,14 @@ def _state_of(env: Any, own: np.ndarray) -> Any:
 
 
 def _time_limit(env: gymnasium.Env[Any, Any]) -> tuple[int, int]:
-    """The limit of an episode and its steps so far."""
+    """The limit of an episode and its steps so far; the lowest limit, if one given as code has its
+    own."""
+    found = NEVER, 0
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, TimeLimit):
-            return env._max_episode_steps, env._elapsed_steps or 0
+            found = min(found, (env._max_episode_steps, env._elapsed_steps or 0))
         env = env.env
-    return NEVER, 0
+    return found
 
 
 def compiled_vector(env: Any) -> CompiledVector | None:
