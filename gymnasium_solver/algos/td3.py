@@ -9,7 +9,7 @@ policy's units, in which the action bounds are [-1, 1]; layers use torch's defau
 """
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -63,7 +63,7 @@ def actor_loss(net: ActorCritics, given: Any, burn_in: int = 0) -> Loss:
 
 
 class TD3(ReplayLearner):
-    Config: type[DeterministicConfig] = TD3Config
+    Config: ClassVar[type[DeterministicConfig]] = TD3Config
     config: TD3Config
     net: ActorCritics
     policy: DeterministicPolicy

@@ -306,9 +306,3 @@ def test_the_recorded_gradient_is_autograds(flags: dict[str, Any], masked: bool)
 def test_bad_settings_are_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         agent(**settings)
-
-
-def test_a_box_of_actions_is_refused_with_what_to_use() -> None:
-    config = DQNConfig(env_id="Pendulum-v1", algo_id="dqn")
-    with pytest.raises(ConfigError, match="use ppo, sac or td3"):
-        DQN(config, OBS, spaces.Box(-1, 1, (2,), np.float32), seed=0)

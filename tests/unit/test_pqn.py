@@ -8,7 +8,6 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.errors import ConfigError
 from tests.acting import best, drawn
 from tests.unit.q_table import STATES, TABLE, batch_of, crafted_rollout, table_agent
 
@@ -117,11 +116,6 @@ def test_forbidden_actions_are_never_taken(epsilon: float) -> None:
     if epsilon == 1:
         counts = [np.sum(taken[obs == 1] == a) for a in (1, 2)]
         assert counts == pytest.approx([200, 200], abs=50), "evenly among the legal ones"
-
-
-def test_continuous_actions_are_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match=r"pqn needs Discrete actions.*Box.*use ppo, sac or td3"):
-        agent_for(actions=spaces.Box(-1, 1, (2,), np.float32))
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms", None])

@@ -6,10 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.spaces.actions import DiscreteActions
 from tests.unit.q_table import ACTIONS, STATES, TABLE, batch_of, crafted_rollout, table_agent
 
@@ -150,11 +148,6 @@ def test_exploration_follows_its_schedules() -> None:
     assert (agent.policy.epsilon, agent.policy.temperature) == (0.1, 1.0)
     agent.before_rollout(50, 100)
     assert (agent.policy.epsilon, agent.policy.temperature) == pytest.approx((0.55, 1.5))
-
-
-def test_continuous_actions_are_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match=r"sarsa needs Discrete .*Box.*use ppo, sac or td3"):
-        agent_for(actions=spaces.Box(-1, 1, (2,), np.float32))
 
 
 def test_the_recorded_gradient_is_used() -> None:

@@ -6,7 +6,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from gymnasium import spaces
 from torch import Tensor, nn
 
 from gymnasium_solver.algos import td3
@@ -14,7 +13,6 @@ from gymnasium_solver.algos.continuous import ActorBatch
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.envs.journal import JournaledEnv
 from gymnasium_solver.envs.make import make_vector_env
-from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critics import Actor, Critics
 from gymnasium_solver.training.collect import Collector
 from tests.acting import BOX, N_ENVS, OBS, best, drawn, small_agent, small_rollout
@@ -146,22 +144,6 @@ def test_ddpg_moves_everything_every_time_with_one_critic() -> None:
     for target, old in zip(targets, before, strict=True):
         torch.testing.assert_close(target.flat, old + 0.25 * (target.source - old))
         assert not torch.equal(target.flat, old)
-
-
-@pytest.mark.parametrize("algo_id", ["td3", "ddpg"])
-def test_errors_become_priorities(algo_id: str) -> None:
-    agent = agent_for(algo_id, prioritized=True, updates_per_step=0.1)
-    agent.update(small_rollout(n_rows=5), 10, 100)
-    leaves = agent.memory.priorities.leaves
-    assert len(set(leaves[leaves > 0].tolist())) > 2
-
-
-@pytest.mark.parametrize("algo_id", ["td3", "ddpg"])
-def test_only_bounded_boxes_are_taken(algo_id: str) -> None:
-    with pytest.raises(ConfigError, match=rf"{algo_id} needs continuous.*Discrete\(3\).*sac"):
-        agent_for(algo_id, spaces.Discrete(3))
-    with pytest.raises(ConfigError, match="finite"):
-        agent_for(algo_id, spaces.Box(-np.inf, np.inf, (2,), np.float32))
 
 
 # -- exploration ----------------------------------------------------------------------------
