@@ -14,11 +14,12 @@ import gymnasium_solver.fast.execution  # noqa: F401  (so that the first test fi
 from gymnasium_solver.config import code
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.registry import config_class
+from gymnasium_solver.runs.alerts.alert import Alert
 from gymnasium_solver.runs.edits import Request, put_request
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import Control, Observer
+from gymnasium_solver.training.observer import Control, EvalResult, Observer, TrainInfo
 from gymnasium_solver.training.prepare import build_config
 from tests.small import WORLD_MODELS
 
@@ -129,17 +130,44 @@ class Edits(Observer):
             raise Crash
 
 
-class Notes(Observer):
-    """What a run tells: messages, and the notes of its start."""
+class Heard(Observer):
+    """Keeps what a run tells; the notes of its start are before its messages."""
+
+    info: TrainInfo
 
     def __init__(self) -> None:
         self.notes: list[str] = []
+        self.evals: list[tuple[EvalResult, bool]] = []
+        self.tests: list[tuple[EvalResult, float]] = []
+        self.final: dict[str, EvalResult] = {}
+        self.saved: list[str] = []
+        self.alerts: list[Alert] = []
+        self.tables: list[list[str]] = []
+
+    def on_start(self, run: Run, config: Any, info: TrainInfo) -> None:
+        self.info = info
+        self.notes += info.notes
 
     def on_message(self, level: str, text: str) -> None:
         self.notes.append(text)
 
-    def on_start(self, run: Run, config: Any, info: Any) -> None:
-        self.notes += info.notes
+    def on_eval(self, result: EvalResult, is_best: bool) -> None:
+        self.evals.append((result, is_best))
+
+    def on_test(self, result: EvalResult, required: float) -> None:
+        self.tests.append((result, required))
+
+    def on_checkpoint(self, path: Path, kind: str) -> None:
+        self.saved.append(kind)
+
+    def on_alert(self, alert: Alert) -> None:
+        self.alerts.append(alert)
+
+    def on_profile(self, table: list[str], trace: Path) -> None:
+        self.tables.append(table)
+
+    def on_end(self, summary: Any, final: dict[str, EvalResult]) -> None:
+        self.final = final
 
 
 class SmallEnv(gymnasium.Env[np.ndarray, int]):

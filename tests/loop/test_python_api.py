@@ -12,7 +12,7 @@ import gymnasium_solver as gs
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs.checkpoint import load_checkpoint
 from gymnasium_solver.training.prepare import changed_from_shipped, load_config
-from tests.loop.conftest import Notes, SmallEnv, registered, train, weight_hash
+from tests.loop.conftest import Heard, SmallEnv, registered, train, weight_hash
 
 SMALL: dict[str, Any] = {
     "n_envs": 3,
@@ -112,7 +112,7 @@ def test_images_are_learnt_from(algo_id: str, mode: Any) -> None:
 
 def test_starting_from_another_run_takes_what_fits_and_says_what_did_not() -> None:
     source = train("ppo", "Bandit-v0", normalize_obs="rolling")
-    heard = Notes()
+    heard = Heard()
     ten, four = {"n_arms": 10}, {"n_arms": 4}
     same = train("ppo", "Bandit-v0", init_from_run=source.id, observer=heard, env_kwargs=ten)
     assert "tensors loaded" in heard.notes[0]
@@ -145,7 +145,7 @@ def moments_of(run: Any) -> dict[str, np.ndarray]:
 def test_the_state_of_the_optimiser_comes_over_if_asked(optimizer: str) -> None:
     source = train("ppo", "Bandit-v0", policy_lr=0.05, optimizer=optimizer)
     steps = int(moments_of(source)["policy.n_steps"])
-    heard, same = Notes(), {"optimizer": optimizer, "init_from_run": source.id, "max_epochs": 1}
+    heard, same = Heard(), {"optimizer": optimizer, "init_from_run": source.id, "max_epochs": 1}
     plain = train("ppo", "Bandit-v0", seed=9, **same)
     own = int(moments_of(plain)["policy.n_steps"])
     run = train("ppo", "Bandit-v0", seed=9, init_optimizer=True, observer=heard, **same)
@@ -157,7 +157,7 @@ def test_the_state_of_the_optimiser_comes_over_if_asked(optimizer: str) -> None:
 
 def test_the_state_of_an_optimiser_stays_where_a_part_of_its_parameters_is_new() -> None:
     source = train("ppo", "Bandit-v0", max_epochs=1)
-    heard = Notes()
+    heard = Heard()
     new = {"init_from_run": source.id, "init_optimizer": True, "observer": heard, "max_epochs": 1}
     train("ppo", "Bandit-v0", env_kwargs={"n_arms": 4}, **new)
     assert "optimisers that start from zero: policy" in heard.notes[-1]

@@ -13,8 +13,9 @@ from gymnasium_solver.runs.alerts.alert import Alert, alert_from_event
 from gymnasium_solver.runs.alerts.judge import judge_of, judge_run
 from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.observer import Alerts, Observer, rows_together
+from gymnasium_solver.training.observer import Alerts, rows_together
 from tests.loop.conftest import (
+    Heard,
     SmallEnv,
     events,
     make_config,
@@ -23,18 +24,6 @@ from tests.loop.conftest import (
     train,
     weight_hash,
 )
-
-
-class Ear(Observer):
-    def __init__(self) -> None:
-        self.alerts: list[Alert] = []
-        self.messages: list[str] = []
-
-    def on_alert(self, alert: Alert) -> None:
-        self.alerts.append(alert)
-
-    def on_message(self, level: str, text: str) -> None:
-        self.messages.append(text)
 
 
 class Odd(SmallEnv):
@@ -55,13 +44,13 @@ def alerts_in(run: Run) -> list[Alert]:
 
 
 def test_a_learning_rate_that_is_too_high_is_noticed() -> None:
-    ear = Ear()
-    run = train("ppo", "CartPole-v1", ear, policy_lr=3.0, n_epochs=10, max_epochs=12)
-    names = {alert.name for alert in ear.alerts}
+    heard = Heard()
+    run = train("ppo", "CartPole-v1", heard, policy_lr=3.0, n_epochs=10, max_epochs=12)
+    names = {alert.name for alert in heard.alerts}
     assert "kl_high" in names
-    assert alerts_in(run) == ear.alerts, "what observers are told is what is logged"
+    assert alerts_in(run) == heard.alerts, "what observers are told is what is logged"
     judged, _ = judge_run(run)
-    assert judged == ear.alerts, "the files tell the same"
+    assert judged == heard.alerts, "the files tell the same"
     report = run.report_path.read_text()
     assert "## Alerts" in report
     assert "| `entropy_collapse` | since" in report
@@ -72,27 +61,27 @@ def test_a_learning_rate_that_is_too_high_is_noticed() -> None:
 
 
 def test_a_dead_environment_is_noticed() -> None:
-    ear = Ear()
+    heard = Heard()
     fields = {"n_envs": 10, "n_steps": 33, "max_epochs": 7, "max_episode_steps": 10}
-    train("ppo", registered(Odd), ear, log_details_freq_epochs=1, **fields)
-    names = {alert.name for alert in ear.alerts}
+    train("ppo", registered(Odd), heard, log_details_freq_epochs=1, **fields)
+    names = {alert.name for alert in heard.alerts}
     assert {"constant_return", "all_truncated", "observations_outside"} <= names
 
 
 def test_values_that_diverge_are_noticed() -> None:
-    ear = Ear()
+    heard = Heard()
     unstable = {"policy_lr": 0.1, "target_update_freq": 1, "max_grad_norm": None, "loss": "mse"}
-    train("dqn", "CartPole-v1", ear, max_epochs=8, train_freq=3, updates_per_step=2.0, **unstable)
-    assert "q_diverging" in {alert.name for alert in ear.alerts}
+    train("dqn", "CartPole-v1", heard, max_epochs=8, train_freq=3, updates_per_step=2.0, **unstable)
+    assert "q_diverging" in {alert.name for alert in heard.alerts}
 
 
 def test_a_run_that_ends_with_nan_has_its_alert(tmp_path: Path) -> None:
-    ear = Ear()
+    heard = Heard()
     with pytest.raises(DivergedError):
-        train("ppo", "CartPole-v1", ear, policy_lr=1e30, max_grad_norm=None)
-    assert [alert.name for alert in ear.alerts] == ["not_finite"]
+        train("ppo", "CartPole-v1", heard, policy_lr=1e30, max_grad_norm=None)
+    assert [alert.name for alert in heard.alerts] == ["not_finite"]
     run = Run(next(path for path in (tmp_path / "runs").iterdir() if path.name != "@last"))
-    assert judge_run(run)[0] == ear.alerts
+    assert judge_run(run)[0] == heard.alerts
 
 
 def test_alerts_change_nothing() -> None:
@@ -107,14 +96,14 @@ def test_alerts_change_nothing() -> None:
 def test_a_resumed_run_repeats_no_alert() -> None:
     settings = {"policy_lr": 3.0, "n_epochs": 10, "n_envs": 3, "n_steps": 16}
     whole = train("ppo", "CartPole-v1", max_env_steps=700, **settings)
-    ear = Ear()
+    heard = Heard()
     first = train("ppo", "CartPole-v1", max_env_steps=400, **settings)
     assert alerts_in(first), "otherwise this test shows nothing"
     n_before = len(alerts_in(first))
-    second = resume(first.id, ear, max_env_steps=700)
+    second = resume(first.id, heard, max_env_steps=700)
     learnt = [alert for alert in alerts_in(whole) if not alert.name.startswith("throughput")]
     assert [a.name for a in alerts_in(second)] == [a.name for a in learnt]
-    told = {alert.name for alert in ear.alerts}
+    told = {alert.name for alert in heard.alerts}
     active = {record.name for record in query.get_alerts(first) if record.is_active}
     assert active <= told, "observers of the resumed run know what is still active"
     assert len(alerts_in(second)) >= n_before
@@ -127,11 +116,11 @@ def test_a_rule_that_fails_never_stops_training(monkeypatch: pytest.MonkeyPatch)
         raise ValueError("no such thing")
 
     monkeypatch.setattr("gymnasium_solver.runs.alerts.judge.Judge.see", broken)
-    ear = Ear()
-    run = train("ppo", "CartPole-v1", ear)
+    heard = Heard()
+    run = train("ppo", "CartPole-v1", heard)
     assert weight_hash(run) == weight_hash(plain)
     text = "alerts are off, a rule failed: ValueError: no such thing"
-    assert ear.messages.count(text) == 1
+    assert heard.notes.count(text) == 1
     assert [event["text"] for event in events(run, "alerts_failed")] == [text]
 
 
@@ -146,7 +135,7 @@ def test_a_damaged_event_is_no_alert() -> None:
     run.log_event("alert", name="kl_high")
     [record] = query.get_alerts(run)
     assert (record.name, record.text, record.first_env_steps) == ("kl_high", "", 0)
-    Alerts(run, Ear())  # and a resume reads it
+    Alerts(run, Heard())  # and a resume reads it
 
 
 def test_rows_of_short_epochs_are_judged_together() -> None:
@@ -159,7 +148,7 @@ def test_rows_of_short_epochs_are_judged_together() -> None:
 
 def test_judged_together_they_raise_the_same() -> None:
     settings = {"policy_lr": 3.0, "n_epochs": 10, "n_envs": 3, "n_steps": 16, "max_epochs": 10}
-    run, alone = train("ppo", "CartPole-v1", **settings), Ear()
+    run, alone = train("ppo", "CartPole-v1", **settings), Heard()
     judge = Alerts(train("ppo", "CartPole-v1", max_epochs=1, mute_alerts=["all"]), alone)
     judge.judge = judge_of(run)
     for row in read_jsonl(run.metrics_path):
@@ -170,18 +159,18 @@ def test_judged_together_they_raise_the_same() -> None:
 
 @pytest.mark.parametrize("end", ["catch_up", "diverged"])
 def test_no_row_waits_beyond_a_checkpoint_or_the_end(end: str) -> None:
-    ear = Ear()
+    heard = Heard()
     run = train("ppo", "CartPole-v1", max_epochs=1)
-    alerts = Alerts(run, ear, rows_together=4)
+    alerts = Alerts(run, heard, rows_together=4)
     alerts.see({"env_steps": 10**6, "train/opt/loss/total": None})
-    assert ear.alerts == []
+    assert heard.alerts == []
     if end == "catch_up":
         alerts.catch_up()
     else:
         alerts.diverged("NaN", 10**6)
-    assert [alert.name for alert in ear.alerts] == ["not_finite"]
+    assert [alert.name for alert in heard.alerts] == ["not_finite"]
     alerts.catch_up()
-    assert len(ear.alerts) == 1
+    assert len(heard.alerts) == 1
 
 
 def test_a_checkpoint_is_not_ahead_of_the_alerts() -> None:

@@ -22,7 +22,7 @@ from gymnasium_solver.training.collect import DemoFeed
 from gymnasium_solver.training.prepare import build_config, load_config
 from gymnasium_solver.training.score import score
 from gymnasium_solver.training.targets import find_target
-from tests.loop.conftest import Notes, exact_resume, train, weight_hash
+from tests.loop.conftest import Heard, exact_resume, train, weight_hash
 
 BEST: dict[str, Callable[[Any], np.ndarray]] = {
     "Probe/ObsActionReward-v0": lambda obs: (obs[:, 0] > 0).astype(int),
@@ -216,7 +216,7 @@ def test_another_algorithm_starts_at_its_score(
     # So slow that the first epoch changes nothing that an evaluation would notice.
     small |= {"max_epochs": 1, "policy_lr": 1e-9, "eval_freq_epochs": None, "test_episodes": 1}
     small |= {"env_id": env_id, "algo_id": algo_id, "init_from_run": "@last"}
-    watch = Notes()
+    watch = Heard()
     loop.train(build_config(small), runs_root=tmp_path, observers=[watch])
     begun = score(find_target("@last", tmp_path), **score_of).results["greedy"]
     assert begun.mean == pytest.approx(cloned.mean, abs=1e-4)
@@ -230,7 +230,7 @@ def test_another_activation_is_told(tmp_path: Path) -> None:
     loop.train(config_of(env_id, data, max_epochs=1), runs_root=tmp_path)
     small = {"env_id": env_id, "algo_id": "ppo", "n_steps": 8, "hidden_dims": [16], "seed": 1}
     small |= {"max_epochs": 1, "activation": "relu", "init_from_run": "@last"}
-    watch = Notes()
+    watch = Heard()
     loop.train(build_config(small), runs_root=tmp_path, observers=[watch])
     assert any("activation: tanh, here it is relu" in note for note in watch.notes)
 
@@ -293,7 +293,7 @@ def test_mistakes_are_told_in_one_line(fields: dict[str, Any], text: str, tmp_pa
 
 def test_another_environments_demonstrations_are_told(tmp_path: Path) -> None:
     data = demonstrate("Probe/ObsActionReward-v0", tmp_path / "a.npz", 4)
-    watch = Notes()
+    watch = Heard()
     config = config_of("Probe/ActionReward-v0", data, max_epochs=1)
     loop.train(config, runs_root=tmp_path, observers=[watch])
     text = "warning: the demonstrations are of Probe/ObsActionReward-v0, not of Probe/ActionReward"

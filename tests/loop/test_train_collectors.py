@@ -26,7 +26,7 @@ from gymnasium_solver.training.collecting_actor import (
 from gymnasium_solver.training.ray_collectors import cut_to, joined_rollout
 from tests.loop.conftest import (
     AtEpoch,
-    Notes,
+    Heard,
     crash,
     exact_resume,
     learning_rows,
@@ -158,7 +158,7 @@ def test_a_lost_collector_changes_nothing(case: str, here: FakeRay) -> None:
     whole = train(algo_id, env_id, **fields)
     assert here.started == [0, 1]
     here.losses = [(1, 2), (0, 3), (1, 3)]
-    seen = Notes()
+    seen = Heard()
     again = train(algo_id, env_id, observer=seen, **fields)
     assert here.started == [0, 1, 0, 1, 1, 0, 1]
     assert weight_hash(again) == weight_hash(whole)

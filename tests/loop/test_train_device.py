@@ -22,7 +22,7 @@ from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.training.agents import build_agent
 from gymnasium_solver.training.collect import collector_for
 from gymnasium_solver.training.device_collect import DeviceCollector
-from tests.loop.conftest import Notes, learning_rows, make_config, resume, train
+from tests.loop.conftest import Heard, learning_rows, make_config, resume, train
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
@@ -70,7 +70,7 @@ def built(env_id: str = SIGN, algo_id: str = "ppo", **fields: Any) -> tuple[Any,
 @pytest.mark.parametrize("device", DEVICES)
 def test_it_learns(device, algo_id):
     fields = {"n_envs": 64, "n_steps": 8, "batch_size": 128, "n_epochs": 4, "policy_lr": 0.01}
-    notes = Notes()
+    notes = Heard()
     run = train(
         algo_id, SIGN, max_epochs=30, device=device, test_episodes=20, observer=notes, **fields
     )
@@ -259,7 +259,7 @@ def test_the_same_actions_are_chosen_on_the_device(algo_id):
     ("algo_id", "env_id"), [("dqn", SIGN), ("sac", SIGN), ("td3", "Torch/Pendulum-v1")]
 )
 def test_off_policy_learning_takes_rollouts_of_the_device(algo_id, env_id):
-    notes = Notes()
+    notes = Heard()
     fields = {"n_envs": 16, "train_freq": 64, "updates_per_step": 0.2, "policy_lr": 0.003, **REPLAY}
     run = train(
         algo_id, env_id, n_steps=18, max_epochs=12, observer=notes, test_episodes=5, **fields
@@ -322,7 +322,7 @@ def test_samples_have_the_probabilities_of_the_outputs():
     ],
 )
 def test_what_needs_the_host_is_told_and_works(algo_id, fields, named):
-    notes = Notes()
+    notes = Heard()
     train(algo_id, SIGN, observer=notes, max_epochs=1, **fields)
     told = [note for note in notes.notes if "needs rollouts on the host" in note]
     assert len(told) == 1
@@ -332,7 +332,7 @@ def test_what_needs_the_host_is_told_and_works(algo_id, fields, named):
 def test_a_failed_capture_is_told_once(monkeypatch):
     reason = "operation not permitted when stream is capturing"
     monkeypatch.setattr(Recurring, "failure", reason)
-    notes = Notes()
+    notes = Heard()
     train("ppo", SIGN, observer=notes, max_epochs=3)
     told = [note for note in notes.notes if "without a CUDA graph" in note]
     assert [note.split()[0] for note in told] == ["rollouts", "updates"]
@@ -340,13 +340,13 @@ def test_a_failed_capture_is_told_once(monkeypatch):
 
 
 def test_other_environments_are_told_nothing():
-    notes = Notes()
+    notes = Heard()
     train("ppo", "CartPole-v1", observer=notes, max_epochs=1)
     assert not any("host" in note for note in notes.notes)
 
 
 def test_a_rounded_budget_is_told():
-    notes = Notes()
+    notes = Heard()
     run = train("ppo", SIGN, observer=notes, max_env_steps=100)
     assert run.meta()["env_steps"] == 102
     assert "max_env_steps: 100 becomes 102, whole rows of 3 envs" in notes.notes
@@ -360,7 +360,7 @@ def test_values_that_are_not_finite_are_reported():
 
 
 def test_a_run_goes_on_elsewhere_with_new_episodes():
-    run, notes = train("ppo", SIGN, max_epochs=2), Notes()
+    run, notes = train("ppo", SIGN, max_epochs=2), Heard()
     resume(run.id, max_epochs=3, target_kl=0.1, observer=notes)
     assert any("not an exact resume" in note for note in notes.notes)
 

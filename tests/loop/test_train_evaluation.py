@@ -27,12 +27,13 @@ from gymnasium_solver.training.evaluate import (
     evaluate,
     n_eval_envs,
 )
-from gymnasium_solver.training.observer import EvalResult, Observer
+from gymnasium_solver.training.observer import Observer
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.progress import EvalCadence, eval_cadence
 from gymnasium_solver.training.targets import find_run
 from tests.loop.conftest import (
     Asks,
+    Heard,
     SmallEnv,
     events,
     exact_resume,
@@ -190,26 +191,6 @@ def test_the_stored_score_is_reproduced_from_the_best_checkpoint(
     assert other.returns != told["returns"], "the seed is what makes it the same"
 
 
-class Heard(Observer):
-    def __init__(self) -> None:
-        self.evals: list[tuple[EvalResult, bool]] = []
-        self.final: dict[str, EvalResult] = {}
-        self.saved: list[str] = []
-        self.messages: list[str] = []
-
-    def on_message(self, level: str, text: str) -> None:
-        self.messages.append(text)
-
-    def on_eval(self, result: EvalResult, is_best: bool) -> None:
-        self.evals.append((result, is_best))
-
-    def on_checkpoint(self, path: Path, kind: str) -> None:
-        self.saved.append(kind)
-
-    def on_end(self, summary: Any, final: dict[str, EvalResult]) -> None:
-        self.final = final
-
-
 def test_the_final_test_is_of_the_best_policy_on_episodes_of_its_own(tmp_path: Path) -> None:
     heard = Heard()
     fields = {"eval_freq_epochs": 1, "eval_episodes": 4, "test_episodes": 6, "seed": 2}
@@ -284,7 +265,7 @@ def test_auto_takes_the_better_of_greedy_and_sampled_actions() -> None:
     assert "sampled" in meta["test_note"]
     rows: Any = get_metrics(run, ["val/roll/ep_rew/*"])
     assert rows["val/roll/ep_rew/greedy"][0][1] <= 1 < rows["val/roll/ep_rew/sampled"][0][1]
-    assert any("sampled actions score more" in text for text in heard.messages)
+    assert any("sampled actions score more" in text for text in heard.notes)
 
 
 def test_auto_stays_greedy_where_that_is_better_and_compares_less_and_less() -> None:

@@ -16,9 +16,8 @@ from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training import loop
-from gymnasium_solver.training.observer import Observer, TrainInfo
 from gymnasium_solver.training.profile import rows, share_seconds, table, write_trace
-from tests.loop.conftest import Notes, learning_rows, make_config, train, weight_hash
+from tests.loop.conftest import Heard, learning_rows, make_config, train, weight_hash
 
 CONTINUOUS = ("sac", "td3", "ddpg", "crossq", "tdmpc2")
 
@@ -124,28 +123,16 @@ def test_prioritised_replay_reports_how_even_it_is() -> None:
 # -- the header says how updates run; a loss that cannot be recorded corrects it ------------------
 
 
-class Listener(Observer):
-    def __init__(self) -> None:
-        self.announced = ""
-        self.messages: list[str] = []
-
-    def on_start(self, run: Any, config: Any, info: TrainInfo) -> None:
-        self.announced = info.update_mode
-
-    def on_message(self, level: str, text: str) -> None:
-        self.messages.append(text)
-
-
 @pytest.mark.parametrize("is_recordable", [True, False])
 def test_a_fall_back_to_torch_is_reported(
     monkeypatch: pytest.MonkeyPatch, is_recordable: bool
 ) -> None:
     if not is_recordable:
         monkeypatch.setattr(recorded, "record_gradient", lambda *args, **options: None)
-    listener = Listener()
-    loop.train(make_config("ppo", "Bandit-v0"), runs_root=Path("runs"), observers=[listener])
-    assert listener.announced == "recorded NumPy programs"
-    corrections = [text for text in listener.messages if text.startswith("updates run in")]
+    heard = Heard()
+    loop.train(make_config("ppo", "Bandit-v0"), runs_root=Path("runs"), observers=[heard])
+    assert heard.info.update_mode == "recorded NumPy programs"
+    corrections = [text for text in heard.notes if text.startswith("updates run in")]
     assert corrections == ([] if is_recordable else ["updates run in plain torch"])
 
 
@@ -231,24 +218,16 @@ def test_the_trace_of_a_long_run_has_its_beginning_and_its_end(tmp_path: Path) -
     assert trace["otherData"]["parts"]["env"] == {"s": 100.0, "calls": 100}
 
 
-class Told(Observer):
-    def __init__(self) -> None:
-        self.tables: list[list[str]] = []
-
-    def on_profile(self, table: list[str], trace: Path) -> None:
-        self.tables.append(table)
-
-
 @pytest.mark.parametrize("algo_id", ALGOS)
 def test_a_run_learns_the_same_with_a_profile_and_tells_all_its_parts(algo_id: str) -> None:
     config = make_config(algo_id, ALGOS[algo_id], max_epochs=4, eval_freq_epochs=2)
-    told = Told()
-    plain = loop.train(config, runs_root=Path("plain"), observers=[told])
-    assert told.tables == []
+    heard = Heard()
+    plain = loop.train(config, runs_root=Path("plain"), observers=[heard])
+    assert heard.tables == []
     assert not (plain.path / "trace.json").exists()
-    run = loop.train(config.replace(profile=True), runs_root=Path("timed"), observers=[told])
+    run = loop.train(config.replace(profile=True), runs_root=Path("timed"), observers=[heard])
     assert weight_hash(run) == weight_hash(plain)
-    [table] = told.tables
+    [table] = heard.tables
     words = " ".join(" ".join(table).split())
     parts = {"env", "act", "store", "update", "eval", "log", "checkpoint"}
     assert all(f" {part} " in words for part in parts)
@@ -275,7 +254,7 @@ def test_an_update_is_split_into_its_parts(algo_id: str) -> None:
 )
 def test_operators_of_some_epochs_are_traced(epochs: Any, wanted: bool) -> None:
     plain: Any = make_config("ppo", "CartPole-v1", max_epochs=4, compile=False, perf="fast")
-    heard = Notes()
+    heard = Heard()
     traced = plain.replace(profile="kineto", profile_epochs=epochs)
     run = loop.train(traced, runs_root=Path("traced"), observers=[heard])
     assert weight_hash(run) == weight_hash(loop.train(plain, runs_root=Path("plain")))
@@ -292,12 +271,12 @@ def test_operators_of_some_epochs_are_traced(epochs: Any, wanted: bool) -> None:
 
 
 def test_a_run_that_breaks_off_is_profiled_too() -> None:
-    class Broken(Told):
+    class Broken(Heard):
         def on_epoch(self, row: dict[str, Any]) -> None:
             raise KeyboardInterrupt
 
-    told = Broken()
+    heard = Broken()
     config = make_config("ppo", "CartPole-v1", profile=True)
     with pytest.raises(KeyboardInterrupt):
-        loop.train(config, runs_root=Path("runs"), observers=[told])
-    assert len(told.tables) == 1
+        loop.train(config, runs_root=Path("runs"), observers=[heard])
+    assert len(heard.tables) == 1

@@ -12,7 +12,7 @@ from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.query import get_meta
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
-from tests.loop.conftest import Notes, exact_resume, resume, train, weight_hash
+from tests.loop.conftest import Heard, exact_resume, resume, train, weight_hash
 
 RAINBOW = {
     "double": True,
@@ -146,7 +146,7 @@ def test_without_a_saved_replay_a_resume_says_so_and_fills_it_first() -> None:
     fields = {"save_replay": False, "checkpoint_freq_epochs": 1, "max_epochs": 4}
     run = train("dqn", "CartPole-v1", **fields)
     assert not (run.path / "replay").exists()
-    notes = Notes()
+    notes = Heard()
     resume("@last", max_epochs=6, observer=notes)
     assert any("not an exact resume" in note for note in notes.notes)
 
@@ -154,7 +154,7 @@ def test_without_a_saved_replay_a_resume_says_so_and_fills_it_first() -> None:
 def test_the_replay_is_announced_and_refused_if_it_cannot_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes = Notes()
+    notes = Heard()
     train("dqn", "CartPole-v1", observer=notes)
     assert any("replay: 60 transitions take 0.0 MB in memory" in note for note in notes.notes)
     monkeypatch.setattr(

@@ -22,7 +22,7 @@ from tests.loop.conftest import (
     AtEpoch,
     Crash,
     CrashAt,
-    Notes,
+    Heard,
     SmallEnv,
     crash,
     events,
@@ -255,7 +255,7 @@ def test_a_checkpoint_from_before_acting_was_compiled_is_continued(
 
 def test_a_long_journal_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     run = train("ppo", "CartPole-v1", max_epochs=3)
-    quick, slow = Notes(), Notes()
+    quick, slow = Heard(), Heard()
     resume(run.id, max_epochs=4, observer=quick)
     assert not any("Replaying" in note for note in quick.notes)
     monkeypatch.setattr("gymnasium_solver.training.trainer.LONG_JOURNAL", 1)
@@ -396,7 +396,7 @@ def test_other_weights_are_refused_in_words() -> None:
 
 def test_another_number_of_envs_is_told_as_not_exact() -> None:
     run = train("ppo", "Bandit-v0", max_epochs=2, normalize_reward=True)
-    heard = Notes()
+    heard = Heard()
     resume(run.id, observer=heard, max_epochs=4, n_envs=5)
     assert "not an exact resume" in heard.notes[0]
     assert run.meta()["epoch"] == 4
@@ -417,7 +417,7 @@ class Drifting(SmallEnv):
 
 def test_an_env_that_cannot_be_replayed_goes_on_with_new_episodes() -> None:
     run = train("ppo", registered(Drifting), max_epochs=2)
-    heard = Notes()
+    heard = Heard()
     resume(run.id, observer=heard, max_epochs=4)
     assert "not deterministic under its seed" in heard.notes[0]
     assert "not an exact resume" in heard.notes[0]

@@ -14,7 +14,7 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.training.live import edited
 from gymnasium_solver.training.prepare import load_config, settle_scales
 from tests.loop.conftest import (
-    Notes,
+    Heard,
     SmallEnv,
     exact_resume,
     learning_rows,
@@ -240,7 +240,7 @@ def test_gamma_auto_needs_a_limit() -> None:
 @pytest.mark.parametrize("algo_id", ["ppo", "sac"])
 def test_the_decision_is_recorded_and_kept(algo_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fields = {"env_kwargs": {"size": 1e6, "reward": 1e4}, "n_steps": 24, **AUTO}
-    heard = Notes()
+    heard = Heard()
     whole = train(algo_id, SCALED, observer=heard, max_epochs=6, **fields)
     assert [n for n in heard.notes if n.startswith("normalize_obs: auto is rolling here")]
     assert [n for n in heard.notes if n.startswith("normalize_reward: auto is true here")]

@@ -9,7 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import EnvError
-from tests.loop.conftest import Notes, resume, train
+from tests.loop.conftest import Heard, resume, train
 
 CPU = torch.device("cpu")
 
@@ -173,14 +173,14 @@ def test_a_simulator_that_resets_all_copies_at_once_says_so():
 
 @pytest.mark.parametrize("kind", STYLES)
 def test_a_training_says_what_is_hidden_and_resumes_with_new_episodes(kind):
-    notes = Notes()
+    notes = Heard()
     fields = {"n_envs": 4, "n_steps": 6, "env_kwargs": {"last": 2}}
     run = train("ppo", env_id(kind), max_epochs=2, observer=notes, **fields)
     assert not any("needs rollouts on the host" in note for note in notes.notes)
     told = [note for note in notes.notes if "gives no final observations" in note]
     assert len(told) == (kind is IsaacStyle)
     assert run.meta()["max_episode_steps"] == (2 if kind is IsaacStyle else None)
-    resumed = Notes()
+    resumed = Heard()
     resume(run.id, max_epochs=3, observer=resumed)
     assert any("cannot be saved. New episodes are started" in note for note in resumed.notes)
 

@@ -17,7 +17,7 @@ from gymnasium_solver.spaces.actions import action_kind
 from gymnasium_solver.spaces.observations import obs_len
 from gymnasium_solver.training.collect import Collector, boundary_steps
 from gymnasium_solver.training.prepare import load_config
-from tests.loop.conftest import Notes, learning_rows, resume, train
+from tests.loop.conftest import Heard, learning_rows, resume, train
 
 # One evaluation env: every evaluation and every test scores 5.
 EVAL: dict[str, Any] = {"eval_freq_epochs": 2, "eval_episodes": 2, "n_eval_envs": 1}
@@ -123,7 +123,7 @@ def test_a_solved_run_that_is_resumed_trains_on(
     """It would stop again at its next evaluation."""
     run = train("ppo", "Probe/Counting-v0", max_epochs=5, reward_threshold=5, **EVAL)
     assert (run.meta()["stop_reason"], run.meta()["epoch"]) == ("solved", 2)
-    heard = Notes()
+    heard = Heard()
     resume(run.id, observer=heard, **overrides)
     meta = run.meta()
     assert (meta["stop_reason"], meta["epoch"]) == stop

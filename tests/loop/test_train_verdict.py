@@ -12,10 +12,11 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.evaluate import Evaluator, n_test_episodes
 from gymnasium_solver.training.judge import is_solved, required_mean
-from gymnasium_solver.training.observer import EvalResult, Observer
+from gymnasium_solver.training.observer import EvalResult
 from gymnasium_solver.training.progress import Plan
 from tests.loop.conftest import (
     Crash,
+    Heard,
     SmallEnv,
     events,
     exact_resume,
@@ -44,14 +45,6 @@ LUCK: dict[str, Any] = {
     "test_episodes": 300,
     "eval_deterministic": False,
 }
-
-
-class Heard(Observer):
-    def __init__(self) -> None:
-        self.tests: list[tuple[EvalResult, float]] = []
-
-    def on_test(self, result: EvalResult, required: float) -> None:
-        self.tests.append((result, required))
 
 
 def stages(run: Run, stage: str) -> list[dict[str, Any]]:
