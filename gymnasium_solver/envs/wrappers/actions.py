@@ -14,12 +14,17 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
+from gymnasium_solver.config.spec import read_spec
 from gymnasium_solver.envs.action_checks import action_checker, legal_at_ends
 from gymnasium_solver.envs.vector import Effect, Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.options import require, require_actions
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.spaces.space_types import is_box, is_discrete, is_multi_binary
-from gymnasium_solver.suggest import ask, nearest
+from gymnasium_solver.spaces.space_types import (
+    is_box,
+    is_discrete,
+    is_multi_binary,
+    whole_range,
+)
 
 FIELD = "spec.action_space.valid"
 _STREAM = 0x571C  # keeps the draws of buttons apart from those of the env, which has the same seed
@@ -159,59 +164,26 @@ def restrict_actions(env: VectorEnv, spec: Mapping[str, Any]) -> VectorEnv:
     """`env` with the valid actions that a config's spec block names; as it is where it names none.
 
     A ConfigError closes the env."""
-    block = spec.get("action_space")
-    valid = block.get("valid") if isinstance(block, Mapping) else None
-    if valid is None:
+    if not spec.get("action_space"):
         return env
     try:
-        assert isinstance(block, Mapping)
-        numbers = _numbers(valid, block.get("labels"), env.action_space)
+        stated, space = read_spec(spec).action_space, env.action_space
+        if stated.valid is None:
+            return env
+        if not is_discrete(space):
+            raise ConfigError(f"{FIELD} is for Discrete actions, this env has {space}. Remove it.")
+        first, last = whole_range(space)
+        labels = stated.labels
+        if not isinstance(labels, dict):
+            labels = {str(first + i): label for i, label in enumerate(labels)}
+        named = {label: int(number) for number, label in labels.items()}
+        numbers = [named[item] if isinstance(item, str) else item for item in stated.valid]
+        for item, number in zip(stated.valid, numbers, strict=True):
+            if not first <= number <= last:
+                raise ConfigError(f"{FIELD} holds {item!r}, but the actions are {first} to {last}.")
         wrapped = ValidActions(env, numbers)
         wrapped.given = {"id": "ValidActions", "valid": numbers}
         return wrapped
     except ConfigError:
         env.close()
         raise
-
-
-def _numbers(valid: Any, labels: Any, space: Any) -> list[int]:
-    """The valid actions as the env counts them."""
-    if not is_discrete(space):
-        raise ConfigError(f"{FIELD} is for Discrete actions, this env has {space}. Remove it.")
-    if not isinstance(valid, list | tuple) or not valid:
-        raise ConfigError(f"{FIELD} is {valid!r}, expected a list of action numbers or labels.")
-    first, n_actions = int(space.start), int(space.n)
-    by_label = _by_label(labels, first)
-    numbers = []
-    for item in valid:
-        number = _find(item, by_label) if isinstance(item, str) else item
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise ConfigError(f"{FIELD} holds {item!r}, expected action numbers or labels.")
-        if not first <= number < first + n_actions:
-            raise ConfigError(
-                f"{FIELD} holds {item!r}, but the actions are {first} to {first + n_actions - 1}."
-            )
-        numbers.append(number)
-    return numbers
-
-
-def _by_label(labels: Any, first: int) -> dict[str, int]:
-    """Label -> action. Labels are a list, or a block {number: label} (its keys are text by now)."""
-    if isinstance(labels, Mapping):
-        try:
-            return {str(label): int(number) for number, label in labels.items()}
-        except ValueError:
-            keys = ", ".join(map(str, labels))
-            raise ConfigError(
-                f"spec.action_space.labels has the keys {keys}, expected action numbers."
-            ) from None
-    listed = labels if isinstance(labels, list | tuple) else ()
-    return {str(label): first + i for i, label in enumerate(listed)}
-
-
-def _find(label: str, by_label: Mapping[str, int]) -> int:
-    if label not in by_label:
-        near = nearest(label, by_label) or list(by_label)
-        hint = ask(near) or "There are no labels to look it up."
-        raise ConfigError(f"{FIELD} holds {label!r}, which spec.action_space.labels lacks. {hint}")
-    return by_label[label]
