@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gymnasium_solver.data.columns import COUNT, ZERO_PADDED, column_name
 from gymnasium_solver.data.replay import Replay, ReplayBatch
-from gymnasium_solver.spaces.observations import Space, part_spaces
+from gymnasium_solver.spaces.observations import Space, obs_of, part_spaces
 from gymnasium_solver.tree import map_tree
 
 PIECE_BYTES = 64 * 2**20  # transferred at a time, when all rows are
@@ -53,7 +53,6 @@ class DeviceReplay:
         self.replay, self.n_step, self.device = replay, n_step, device
         self._n_new = n_new
         self._parts = part_spaces(observation_space)
-        self._is_dict = list(self._parts) != [""]
         self._stacks = {name: n for name, n in frame_stacks.items() if n > 1}
         self._columns = {
             name: torch.zeros(
@@ -167,9 +166,7 @@ class DeviceReplay:
         return total, discount, index + (n_steps - 1) * self.replay.n_envs
 
     def _observations(self, index: Tensor) -> Any:
-        if self._is_dict:
-            return {name: self._part(name, index) for name in self._parts}
-        return self._part("", index)
+        return obs_of({name: self._part(name, index) for name in self._parts})
 
     def _part(self, name: str, index: Tensor) -> Tensor:
         n_frames = self._stacks.get(name, 1)

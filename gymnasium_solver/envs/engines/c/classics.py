@@ -25,6 +25,7 @@ from gymnasium.envs.classic_control import (
     PendulumEnv,
 )
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker, TimeLimit
 
 from gymnasium_solver.envs.engines.c.engine import Copies, Program, load_program
@@ -77,17 +78,10 @@ CLASSICS: dict[type[gymnasium.Env[Any, Any]], Classic] = {
 }  # fmt: skip
 
 
-KINDS: dict[str, Any] = {
-    "Acrobot-v1": AcrobotEnv,
-    "MountainCar-v0": MountainCarEnv,
-    "MountainCarContinuous-v0": Continuous_MountainCarEnv,
-}
-"""Those of C_IS_FASTEST."""
-
-
 def is_compiled(env_id: str) -> bool:
     """Whether this env can be stepped in C here; the first time on a machine takes a second."""
-    return _program(KINDS[env_id]) is not None
+    point: Any = gymnasium.registry[env_id].entry_point
+    return _program(load_env_creator(point)) is not None  # type: ignore[arg-type]
 
 
 def _has_constants(env: Any, classic: Classic) -> bool:
