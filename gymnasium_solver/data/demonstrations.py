@@ -55,8 +55,7 @@ class Source:
     episodes: Iterator[Episode]
     n_steps: int
     env_id: str | None = None
-    observation_space: Space | None = None
-    """As the dataset tells it; None: not told."""
+    observation_space: Space | None = None  # as the dataset tells it; None: not told
     action_space: Space | None = None
     """As the dataset tells it; its actions are then as `step` takes them. None: not told, and the
     actions are rows of numbers."""

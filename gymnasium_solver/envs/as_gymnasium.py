@@ -62,8 +62,7 @@ _HARMLESS = (
 
 @dataclass(frozen=True)
 class Treatment:
-    space: Space
-    """The space of the observations before `wrappers`."""
+    space: Space  # the space of the observations before `wrappers`
     wrappers: list[Mapping[str, Any]] = field(default_factory=list)
     """Entries of `env_wrappers` that an agent applies itself, innermost first."""
     own_env: list[str] = field(default_factory=list)

@@ -32,8 +32,7 @@ from gymnasium_solver.envs.vector import Engine
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.spaces.space_types import Space
 
-State = dict[str, Tensor]
-"""Tensors by name, each with one row for every copy."""
+State = dict[str, Tensor]  # tensors by name, each with one row for every copy
 Outcome = tuple[State, Tensor, Tensor]
 """The states after a step, rewards [n] and whether the episodes terminated [n]."""
 STATE, GENERATOR = "state.", "generator"  # in a saved state: prefix of the tensors, and the stream
@@ -47,10 +46,8 @@ class TorchEnv(ABC):
 
     observation_space: Space
     action_space: Space
-    max_episode_steps: int | None = None
-    """Episodes are truncated after this many steps."""
-    reward_threshold: float | None = None
-    """Mean return at which it counts as solved."""
+    max_episode_steps: int | None = None  # episodes are truncated after this many steps
+    reward_threshold: float | None = None  # mean return at which it counts as solved
 
     def __init__(self, device: torch.device):
         """Keyword arguments of a subclass are its env_kwargs."""
@@ -80,14 +77,11 @@ class TorchEnv(ABC):
 class DeviceStep(NamedTuple):
     """One step of all copies, as tensors."""
 
-    obs: Tensor
-    """[N, ...]: what to act on next; where an episode ended, the first of the next one."""
+    obs: Tensor  # [N, ...]: what to act on next; where an episode ended, the first of the next one
     final_obs: Tensor
     """[N, ...]: what the step led to, the true final observation where an episode ended."""
-    reward: Tensor
-    """float32 [N]."""
-    terminated: Tensor
-    """bool [N]: the task ended."""
+    reward: Tensor  # float32 [N]
+    terminated: Tensor  # bool [N]: the task ended
     truncated: Tensor
     """bool [N]: the time limit was reached. Both may be true."""
 
@@ -98,8 +92,7 @@ class Copies(ABC):
     n_envs: int
     generator: torch.Generator
     """Of the environment where it is a TorchEnv, and of the policy's noise."""
-    is_capturable = False
-    """Whether a rollout may be a CUDA graph."""
+    is_capturable = False  # whether a rollout may be a CUDA graph
     hides_ends = False
     """Whether the final observations of episodes that ended so far were not given."""
 

@@ -64,24 +64,20 @@ class Step(NamedTuple):
     obs: Any
     """`Obs`: (N, *shape), or such arrays by name; float32, int64 for discrete parts, uint8 images.
     Not typed as a union: the observation space says which of the two it is."""
-    reward: np.ndarray
-    """float32[N]; 0 at reset rows."""
+    reward: np.ndarray  # float32[N]; 0 at reset rows
     terminated: np.ndarray
     """bool[N]: the task ended. Both flags are true where a termination falls on the time limit."""
-    truncated: np.ndarray
-    """bool[N]: the episode was cut (time limit)."""
+    truncated: np.ndarray  # bool[N]: the episode was cut (time limit)
     is_reset: np.ndarray
     """bool[N]: this row only opened a new episode; its action was ignored. Never learn from it."""
     episode_return: np.ndarray
     """float64[N]: running raw return (before reward wrappers), this step included; final where
     done, 0 at reset rows."""
-    episode_length: np.ndarray
-    """int64[N]: running length, this step included; 0 at reset rows."""
+    episode_length: np.ndarray  # int64[N]: running length, this step included; 0 at reset rows
     is_over: np.ndarray
     """bool[N]: the episode is over, its return and length are final, and a reset row follows. The
     same as terminated | truncated, but for an env that terminates within an episode."""
-    info: Info
-    """Further values from the engine, under its own names."""
+    info: Info  # further values from the engine, under its own names
 
 
 class Totals(NamedTuple):
@@ -98,8 +94,7 @@ class VectorEnv(ABC):
     n_envs: int
     observation_space: Space
     """Space of ONE env, with the dtype that `obs` really has: an array space, or a flat Dict."""
-    action_space: Space
-    """Space of ONE env, as a policy sees it."""
+    action_space: Space  # space of ONE env, as a policy sees it
     spec: EnvSpec
 
     @property
@@ -150,8 +145,7 @@ class VectorWrapper(VectorEnv):
     changes neither observations nor actions (rewards, say). pure: it maps each observation, or
     masks actions, without a state, so that the agent can do it. new_obs: its observations have
     another shape than those it is given (stacks, rendered frames). other: all else, and unknown."""
-    given: Mapping[str, Any] = {}
-    """The entry of `env_wrappers` that it was made from."""
+    given: Mapping[str, Any] = {}  # the entry of `env_wrappers` that it was made from
 
     def __init__(self, env: VectorEnv) -> None:
         self.env = env

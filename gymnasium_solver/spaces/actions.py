@@ -53,17 +53,13 @@ class ActionKind(ABC):
     """Everything the rest of the program needs to know about an action space."""
 
     space: Space
-    shape: tuple[int, ...]
-    """Shape of one stored action."""
+    shape: tuple[int, ...]  # shape of one stored action
     dtype: type[np.generic]
-    n_outputs: int
-    """Number of outputs of the actor's head per state."""
-    n_log_std: int = 0
-    """Number of learnt, state-independent log standard deviations (Box parts)."""
+    n_outputs: int  # number of outputs of the actor's head per state
+    n_log_std: int = 0  # number of learnt, state-independent log standard deviations (Box parts)
     n_mask: int | None = None
     """Columns of a mask of legal actions; None: the space cannot be masked."""
-    is_real: bool = False
-    """Whether an action, or a part of it, is a real number."""
+    is_real: bool = False  # whether an action, or a part of it, is a real number
 
     @abstractmethod
     def log_prob_entropy(self, outputs: Tensor, log_std: Tensor | None, actions: Tensor) -> Pair:

@@ -360,8 +360,7 @@ GoalFunction = Callable[[np.ndarray, np.ndarray], np.ndarray]
 class GoalFunctions:
     """Reward and end of a step as functions of goals, for batches."""
 
-    reward: GoalFunction
-    """float32[B]."""
+    reward: GoalFunction  # float32[B]
     terminated: GoalFunction | None = None
     """bool[B]. None: the end of an episode does not depend on the goal, or it is not known how."""
 

@@ -54,8 +54,7 @@ PLATFORMS = {"cpu": ("cpu",), "cuda": ("gpu", "cuda")}  # torch's name of a devi
 class Functions(NamedTuple):
     """An environment as functions of one row."""
 
-    reset: Callable[[Any], tuple[Any, Any]]
-    """key -> obs, state."""
+    reset: Callable[[Any], tuple[Any, Any]]  # key -> obs, state
     step: Callable[[Any, Any, Any], tuple[Any, Any, Any, Any]]
     """key, state, action -> obs, state, reward, terminated."""
     observation: Space

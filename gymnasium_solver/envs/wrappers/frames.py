@@ -107,8 +107,7 @@ class FrameLayout(NamedTuple):
     channels: int
     height: int
     width: int
-    axis: int | None
-    """The axis of the channels in (N, ...): 1 or -1; None: there is no such axis."""
+    axis: int | None  # the axis of the channels in (N, ...): 1 or -1; None: there is no such axis
 
     def planes(self, obs: np.ndarray) -> np.ndarray:
         """(N, ...) -> (N, channels, height, width)."""

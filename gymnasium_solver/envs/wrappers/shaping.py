@@ -64,8 +64,7 @@ class RewardShaper(VectorWrapper):
     """Adds the parts that a subclass works out; nothing is added at reset rows."""
 
     effect = "none"
-    keeps_reward: ClassVar[bool] = True
-    """False where the parts take the place of the env's reward."""
+    keeps_reward: ClassVar[bool] = True  # false where the parts take the place of the env's reward
 
     def __init__(self, env: VectorEnv) -> None:
         super().__init__(env)

@@ -46,12 +46,10 @@ class Classic(NamedTuple):
     """An environment of Gymnasium that is also shipped in C."""
 
     name: str
-    constants: dict[str, Any]
-    """What the file has as constants: an env with others steps by itself."""
+    constants: dict[str, Any]  # what the file has as constants: an env with others steps by itself
     wide: dict[str, float]
     """Options of `reset` for states from which episodes soon end and limits are reached."""
-    state: np.dtype[Any] = np.dtype(float)
-    """Of the file: one number after another, or a struct."""
+    state: np.dtype[Any] = np.dtype(float)  # of the file: one number after another, or a struct
 
 
 CLASSICS: dict[type[gymnasium.Env[Any, Any]], Classic] = {
