@@ -22,7 +22,6 @@ from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.program import Hp
 from gymnasium_solver.nets.actor_critics import ActorCritics, Critics, with_actions
 from gymnasium_solver.nets.heads import critic_head
-from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.nets.renorm import MOMENTUM, batch_statistics, take_moments
 from gymnasium_solver.spaces.actions import mask_tensor
 
@@ -41,9 +40,7 @@ def build_networks(
         raise ConfigError(f"norm: {cfg.algo_id} has {own} norm here; remove norm: {cfg.norm}")
     network = learner.network._replace(norm=norm or cfg.norm)
     dims = network.hidden_dims if cfg.critic_hidden_dims is None else cfg.critic_hidden_dims
-    recurrence = None
-    if getattr(cfg, "recurrent", None) is not None:
-        recurrence = Recurrence(cfg.recurrent, cfg.recurrent_dim)
+    if network.recurrence is not None:
         learner.sequences = SequenceLengths(cfg.burn_in, cfg.sequence_length)
     return ActorCritics(
         learner.observation_space,
@@ -51,9 +48,6 @@ def build_networks(
         head=critic_head(cfg.critic_head, **cfg.head_settings),
         critic_network=network._replace(hidden_dims=dims, norm=critic_norm or network.norm),
         share_encoder=cfg.share_encoder,
-        normalize_obs=cfg.obs_normalization,
-        clip_obs=cfg.clip_obs,
-        recurrence=recurrence,
         generator=learner.generator,
         **shape,
     ).to(learner.device)

@@ -59,8 +59,6 @@ class DreamerV3(ReplayLearner):
             unimix=cfg.unimix,
             n_bins=cfg.n_atoms,
             decodes=not cfg.decoder_free,
-            normalize_obs=cfg.obs_normalization,
-            clip_obs=cfg.clip_obs,
             generator=self.generator,
         ).to(self.device)  # fmt: skip
         self.policy = LatentPolicy(

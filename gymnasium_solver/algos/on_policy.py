@@ -30,7 +30,6 @@ from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.branches import VALUE
 from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.nets.heads import critic_head
-from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.observations import map_obs
 from gymnasium_solver.tree import map_tree
@@ -104,14 +103,12 @@ def _standardized(x: Tensor, valid: Tensor | None) -> Tensor:
 def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCritic, ActorPolicy]:
     """Build the network described by the config, and its policy."""
     cfg, network = learner.config, learner.network
-    recurrence = None
-    if cfg.recurrent is not None:
-        recurrence = Recurrence(cfg.recurrent, cfg.recurrent_dim)
-        if cfg.share_trunk is False:
-            raise ConfigError(
-                f"share_trunk: false with recurrent: {cfg.recurrent}: policy and value share the "
-                "recurrent core; remove share_trunk."
-            )
+    recurrence = network.recurrence
+    if recurrence is not None and cfg.share_trunk is False:
+        raise ConfigError(
+            f"share_trunk: false with recurrent: {cfg.recurrent}: policy and value share the "
+            "recurrent core; remove share_trunk."
+        )
     is_shared = cfg.share_trunk
     if is_shared == "auto":
         is_shared = bool(network.cnns) or recurrence is not None
@@ -157,12 +154,9 @@ def build_actor_critic(learner: Learner, critic: bool = True) -> tuple[ActorCrit
         head=head,
         share_trunk=is_shared,
         log_std_init=cfg.log_std_init,
-        normalize_obs=cfg.obs_normalization,
-        clip_obs=cfg.clip_obs,
         critic=critic,
         normalize_values=normalizes,
         sde_log_std_init=cfg.sde_log_std_init if getattr(cfg, "sde", False) else None,
-        recurrence=recurrence,
         generator=learner.generator,
     ).to(learner.device)
     policy: ActorPolicy = learner.make_policy(

@@ -18,7 +18,6 @@ from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.descent import Part
 from gymnasium_solver.nets.q_network import QNetwork
-from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.q_policy import Exploration, QPolicy
 from gymnasium_solver.spaces.action_dists import require_discrete
 from gymnasium_solver.tree import map_tree
@@ -30,16 +29,10 @@ def build_q_network(
     """Build the Q-network described by the config, and its policy."""
     cfg = learner.config
     actions = require_discrete(learner.action_space, cfg.algo_id, cfg.env_id)
-    recurrence = None
-    if getattr(cfg, "recurrent", None) is not None:
-        recurrence = Recurrence(cfg.recurrent, cfg.recurrent_dim)
     net = QNetwork(
         learner.observation_space,
         actions.n,
         learner.network,
-        normalize_obs=cfg.obs_normalization,
-        clip_obs=cfg.clip_obs,
-        recurrence=recurrence,
         generator=learner.generator,
         **options,
     ).to(learner.device)

@@ -27,105 +27,129 @@ from gymnasium_solver.algos.continuous import (
     build_networks,
     fitted,
     learn_actor,
+    learn_critics,
+    next_values,
     numbered,
     seen_by_actor,
+    taken_values,
 )
+from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.program import Hp
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.renorm import batch_statistics
+from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.action_dists import require_bounded_box
 from gymnasium_solver.spaces.actions import DiscreteActions, mask_tensor
 
 
-def build_soft_networks(learner: Any, **more: Any) -> ActorCritics:
-    """The networks of a soft actor-critic. Sets `n_actions` (0 for a Box), `width` (of an action,
-    or the number of actions) and `reads_masks` of the learner."""
-    cfg, actions = learner.config, learner.actions
-    n_actions = actions.n if isinstance(actions, DiscreteActions) else 0
-    if not n_actions:
-        needs = "Box or Discrete actions"
-        require_bounded_box(learner.action_space, cfg.algo_id, cfg.env_id, needs)
-    learner.n_actions, learner.reads_masks = n_actions, bool(n_actions)
-    learner.width = n_actions or actions.shape[0]
-    return build_networks(
-        learner,
-        n_actor_outputs=n_actions or 2 * learner.width,
-        n_critics=cfg.n_critics,
-        n_critic_actions=0 if n_actions else learner.width,
-        n_values=n_actions,
-        alpha=cfg.first_alpha(is_discrete=bool(n_actions)),
-        **more,
-    )
+class SoftLearner(ReplayLearner):
+    """Its subclasses build the descents `actor`, `critic` and `alpha`, and order their steps."""
 
+    config: Any
+    net: ActorCritics
+    policy: SoftPolicy
+    actor: Descent
+    critic: Descent
+    alpha: Descent | None
+    """Of a learnt temperature."""
+    target: Critics | None = None
+    """None: the critics' own pass gives the targets."""
+    steady_actor: Actor | None = None
+    """One whose entropy the actor of discrete actions stays near."""
 
-def noise_for(learner: Any, batch: Any) -> Tensor | None:
-    """Noise for sampling actions; discrete actions need none, and state-dependent exploration has
-    its own."""
-    if learner.n_actions or learner.net.actor.sde is not None:
-        return None
-    noise: Tensor = learner.normal_noise(*batch.reward.shape, learner.width)
-    return noise
+    def build_networks(self, **more: Any) -> ActorCritics:
+        """The networks, for the actions: `n_actions` is 0 for a Box, `width` that of an action, or
+        the number of actions."""
+        cfg, actions = self.config, self.actions
+        self.n_actions = n_actions = actions.n if isinstance(actions, DiscreteActions) else 0
+        if not n_actions:
+            needs = "Box or Discrete actions"
+            require_bounded_box(self.action_space, cfg.algo_id, cfg.env_id, needs)
+        self.reads_masks = bool(n_actions)
+        self.width = n_actions or actions.shape[0]
+        return build_networks(
+            self,
+            n_actor_outputs=n_actions or 2 * self.width,
+            n_critics=cfg.n_critics,
+            n_critic_actions=0 if n_actions else self.width,
+            n_values=n_actions,
+            alpha=cfg.first_alpha(is_discrete=bool(n_actions)),
+            **more,
+        )
 
+    def add_alpha(self, **settings: Any) -> Descent | None:
+        """The descent of a learnt temperature: neither clipped nor decayed, within its bounds."""
+        cfg, temperature = self.config, self.net.temperature
+        if temperature is None:
+            return None
+        bounds = (cfg.log_alpha_min, cfg.log_alpha_max)
+        free = {"max_grad_norm": None, "weight_decay": 0.0, "agc": None, "bounds": bounds}
+        return self.add_descent("alpha", None, temperature, **free | settings)
 
-def learn_actor_and_alpha(
-    learner: Any, batch: Any, hp: Hp, numbers: Mapping[str, Any], like: Descent, **more: Any
-) -> dict[str, Any]:
-    """One gradient step of the actor and, if it is learnt, of the temperature. `like`: the descent
-    in whose form the latter is made."""
-    alpha = alpha_of(learner, hp)
-    numbers = {"alpha": alpha, **numbers}
-    found = learn_actor(learner, batch, hp, noise_for(learner, batch), numbers, **more)
-    found |= {"opt/policy/alpha": alpha}
-    if learner.alpha is not None:
-        gap = found["opt/policy/entropy"] - target_entropy(learner, hp, batch)
-        found |= learn_alpha(learner, learner.alpha, like, gap, hp)
-    return found
+    def critic_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
+        loss = discrete_critic_loss if self.n_actions else critic_loss
+        return loss(self.net, self.target, batch, c, self.burn_in)
 
+    def actor_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
+        if self.n_actions:
+            return discrete_actor_loss(self.net, batch, c, self.burn_in, self.steady_actor)
+        return actor_loss(self.net, batch, c, self.burn_in)
 
-# -- the temperature -----------------------------------------------------------------------------
+    def alpha_now(self, hp: Hp) -> float | Tensor:
+        """The temperature: learnt, or its scheduled value."""
+        temperature = self.net.temperature
+        return hp["ent_coef"] if temperature is None else temperature.alpha
 
+    def noise_for(self, batch: Any) -> Tensor | None:
+        """Noise for sampling actions; discrete actions need none, and state-dependent exploration
+        has its own."""
+        if self.n_actions or self.net.actor.sde is not None:
+            return None
+        return self.normal_noise(*batch.reward.shape, self.width)
 
-def add_alpha(learner: Any, **settings: Any) -> Descent | None:
-    """The descent of a learnt temperature: neither clipped nor decayed, within its bounds."""
-    cfg: Any = learner.config
-    if learner.net.temperature is None:
-        return None
-    bounds = (cfg.log_alpha_min, cfg.log_alpha_max)
-    free = {"max_grad_norm": None, "weight_decay": 0.0, "agc": None, "bounds": bounds}
-    descent: Descent = learner.add_descent(
-        "alpha", None, learner.net.temperature, **free | settings
-    )
-    return descent
+    def train_critics(
+        self, batch: Any, hp: Hp, numbers: Mapping[str, Any] = {}
+    ) -> tuple[dict[str, Any], Tensor]:
+        """One gradient step of the critics: metrics, and errors for priorities."""
+        numbers = {"alpha": self.alpha_now(hp), **numbers}
+        return learn_critics(self, batch, hp, self.noise_for(batch), numbers)
 
+    def train_actor(
+        self, batch: Any, hp: Hp, like: Descent, numbers: Mapping[str, Any] = {}, **more: Any
+    ) -> dict[str, Any]:
+        """One gradient step of the actor and, if it is learnt, of the temperature. `like`: the
+        descent in whose form the latter is made."""
+        alpha = self.alpha_now(hp)
+        numbers = {"alpha": alpha, **numbers}
+        found = learn_actor(self, batch, hp, self.noise_for(batch), numbers, **more)
+        found |= {"opt/policy/alpha": alpha}
+        if self.alpha is not None:
+            gap = found["opt/policy/entropy"] - self.target_entropy(hp, batch)
+            found["opt/loss/alpha"] = self.train_alpha(gap, like, hp)
+        return found
 
-def alpha_of(learner: Any, hp: Hp) -> float | Tensor:
-    """The temperature: learnt, or its scheduled value."""
-    temperature = learner.net.temperature
-    alpha: float | Tensor = hp["ent_coef"] if temperature is None else temperature.alpha
-    return alpha
+    def train_alpha(self, gap: Tensor, like: Descent, hp: Hp) -> Tensor:
+        """One gradient step on log alpha * (entropy - target); too little entropy raises alpha.
+        `gap`: the bracket, which may be overwritten."""
+        assert self.alpha is not None
+        assert self.net.temperature is not None
+        loss = self.net.temperature.log_alpha.detach().squeeze(0) * gap
+        self.alpha.along(gap.reshape(1), hp.get("alpha_lr", hp["policy_lr"]), like)
+        return loss
 
+    def target_entropy(self, hp: Hp, batch: Any) -> float | Tensor:
+        """The entropy that a learnt temperature holds the policy at, in the states of a batch."""
+        if "target_entropy" in hp:
+            return hp["target_entropy"]
+        if not self.n_actions:
+            each = getattr(self.config, "target_entropy_by_std", None)
+            return self.width * (-1.0 if each is None else each)
+        largest = math.log(self.n_actions) if batch.mask is None else _largest_entropy(batch)
+        return hp["target_entropy_ratio"] * largest
 
-def learn_alpha(
-    learner: Any, descent: Descent, like: Descent, gap: Tensor, hp: Hp
-) -> dict[str, Tensor]:
-    """One gradient step on log alpha * (entropy - target); too little entropy raises alpha. `gap`:
-    the bracket, which may be overwritten."""
-    loss = learner.net.temperature.log_alpha.detach().squeeze(0) * gap
-    descent.along(gap.reshape(1), hp.get("alpha_lr", hp["policy_lr"]), like)
-    return {"opt/loss/alpha": loss}
-
-
-def target_entropy(learner: Any, hp: Hp, batch: Any) -> float | Tensor:
-    """The entropy that a learnt temperature holds the policy at, in the states of a batch."""
-    if "target_entropy" in hp:
-        return hp["target_entropy"]
-    if not learner.n_actions:
-        each = getattr(learner.config, "target_entropy_by_std", None)
-        return learner.width * (-1.0 if each is None else each)
-    largest = math.log(learner.n_actions) if batch.mask is None else _largest_entropy(batch)
-    return hp["target_entropy_ratio"] * largest
+    forward_all, next_values = taken_values, next_values
 
 
 def _largest_entropy(batch: Any) -> Tensor:
@@ -137,34 +161,37 @@ def _largest_entropy(batch: Any) -> Tensor:
     return logs.sum() / batch.valid.sum().clamp(min=1.0)
 
 
+def _bounds(c: Mapping[str, Tensor]) -> Bounds:
+    """Of batch renormalisation, where a loss is given them."""
+    return (c["r_max"], c["d_max"]) if "r_max" in c else None
+
+
 # -- losses for Box actions ----------------------------------------------------------------------
 
 
 def critic_loss(
-    net: ActorCritics, target: Critics | None, given: Any, alpha: Tensor, burn_in: int = 0,
-    bounds: Bounds = None,
-) -> Loss:  # fmt: skip
+    net: ActorCritics, target: Critics | None, given: Any, c: Mapping[str, Tensor], burn_in: int = 0
+) -> Loss:
     rows = rows_of(net, given, burn_in)
     batch = rows.batch
     with torch.no_grad():
         next_actions, log_prob = net.actor.sampled(rows.later(net.actor), batch.noise)
-    both = both_critics(net, target, rows, batch.actions, next_actions, bounds)
-    outputs, following, moments = both
+    outputs, following, moments = both_critics(
+        net, target, rows, batch.actions, next_actions, _bounds(c)
+    )
     with torch.no_grad():
-        lowest, entropy = net.head.lowest(following), -(alpha * log_prob)
+        lowest, entropy = net.head.lowest(following), -(c["alpha"] * log_prob)
         wanted = net.head.target(lowest, batch.reward, batch.discount, entropy)
     return fitted(net, rows, outputs, wanted, moments)
 
 
-def actor_loss(
-    net: ActorCritics, given: Any, alpha: Tensor, burn_in: int = 0, bounds: Bounds = None
-) -> Loss:
+def actor_loss(net: ActorCritics, given: Any, c: Mapping[str, Tensor], burn_in: int = 0) -> Loss:
     rows = rows_of(net, given, burn_in)
     y, beside = seen_by_actor(net, rows)
-    with batch_statistics(net.actor, bounds) as moments:
+    with batch_statistics(net.actor, _bounds(c)) as moments:
         actions, log_prob = net.actor.sampled(y, rows.batch.noise, beside)
     q = net.head.value(net.critic.values(rows.now(net.critic), actions)).amin(0)
-    loss, entropy = rows.mean(alpha * log_prob - q), -rows.mean(log_prob.detach())
+    loss, entropy = rows.mean(c["alpha"] * log_prob - q), -rows.mean(log_prob.detach())
     return loss, {"opt/loss/policy": loss, "opt/policy/entropy": entropy, **numbered(moments)}
 
 
@@ -172,16 +199,15 @@ def actor_loss(
 
 
 def discrete_critic_loss(
-    net: ActorCritics, target: Critics | None, given: Any, alpha: Tensor, burn_in: int = 0,
-    bounds: Bounds = None,
-) -> Loss:  # fmt: skip
+    net: ActorCritics, target: Critics | None, given: Any, c: Mapping[str, Tensor], burn_in: int = 0
+) -> Loss:
     rows = rows_of(net, given, burn_in)
     batch = rows.batch
-    outputs, following, moments = both_critics(net, target, rows, None, None, bounds)
+    outputs, following, moments = both_critics(net, target, rows, None, None, _bounds(c))
     with torch.no_grad():
         logits = net.actor.layers(rows.later(net.actor))
         lowest = net.head.value(following).amin(0)  # [B, A]
-        next_value = soft_value(legal_log_probs(logits, batch.next_mask), lowest, alpha)
+        next_value = soft_value(legal_log_probs(logits, batch.next_mask), lowest, c["alpha"])
         wanted = net.head.known(batch.reward + batch.discount * next_value)
     index = batch.actions.view(1, -1, 1, *[1] * (outputs.ndim - 3))  # of [n, B, A] or [n, B, A, K]
     chosen = outputs.gather(2, index.expand(len(outputs), -1, 1, *outputs.shape[3:])).squeeze(2)
@@ -190,12 +216,12 @@ def discrete_critic_loss(
 
 def discrete_actor_loss(
     net: ActorCritics, given: Any, c: Mapping[str, Tensor], burn_in: int = 0,
-    steady_actor: Actor | None = None, bounds: Bounds = None,
+    steady_actor: Actor | None = None,
 ) -> Loss:  # fmt: skip
     """`steady_actor`: one whose entropy this one stays near, by `penalty_coef`."""
     rows = rows_of(net, given, burn_in)
     y, mask = rows.now(net.actor), rows.batch.mask
-    with batch_statistics(net.actor, bounds) as moments:
+    with batch_statistics(net.actor, _bounds(c)) as moments:
         log_probs = legal_log_probs(net.actor.layers(y), mask)
     with torch.no_grad():
         q = net.head.value(net.critic.values(rows.now(net.critic), None)).amin(0)

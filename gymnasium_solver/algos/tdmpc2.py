@@ -70,8 +70,6 @@ class TDMPC2(ReplayLearner):
             simnorm_dim=cfg.simnorm_dim,
             head=SymlogCategoricalHead(cfg.n_atoms, cfg.v_min, cfg.v_max),
             episodic=cfg.episodic,
-            normalize_obs=cfg.obs_normalization,
-            clip_obs=cfg.clip_obs,
             generator=self.generator,
         ).to(self.device)
         search = Search(

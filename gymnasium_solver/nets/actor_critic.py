@@ -13,8 +13,7 @@ from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features, ObsNetwork
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead, ValueScale
 from gymnasium_solver.nets.network import Network, named_dims
-from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
+from gymnasium_solver.nets.recurrent import RecurrentCore, by_time
 from gymnasium_solver.nets.sde import SdeHead
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import Space
@@ -36,17 +35,14 @@ class ActorCritic(ObsNetwork):
         *,
         share_trunk: bool = False,
         log_std_init: float = 0.0,
-        normalize_obs: NormalizeMode = False,
-        clip_obs: float = 10.0,
         critic: bool = True,
         head: CriticHead | None = None,
         normalize_values: bool = False,
         sde_log_std_init: float | None = None,
-        recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
         """`sde_log_std_init`: of state-dependent exploration (gSDE); None: without."""
-        super().__init__(observation_space, network, normalize_obs, clip_obs)
+        super().__init__(observation_space, network)
         n_tasks = network.n_tasks
         parts = actions.output_parts()
         network = network._replace(
@@ -65,11 +61,11 @@ class ActorCritic(ObsNetwork):
             return features, dense, (dims[-1] if dims else features.width) + n_tasks
 
         self.actor_features, self.actor_torso, n_features = torso(self.actor_encoder)
-        self.core: RecurrentCore | None = None
-        if recurrence is not None:
+        self.core = None
+        if network.recurrence is not None:
             assert share_trunk or not critic, "a recurrent core requires a shared trunk"
-            self.core = RecurrentCore(recurrence.kind, n_features, recurrence.dim, generator)
-            n_features = recurrence.dim
+            self.core = RecurrentCore(network.recurrence, n_features, generator)
+            n_features = self.core.dim
         if sde_log_std_init is not None:
             parts = dict.fromkeys(parts, actions.shape[0])
         self.actor_head = outputs_of(network, n_features, parts, ACTOR_GAIN, generator, n_tasks)

@@ -23,7 +23,6 @@ from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features, ObsNetwork
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.network import Network
-from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
 from gymnasium_solver.nets.renorm import batch_norms
 from gymnasium_solver.nets.sde import CLIP_MEAN, SdeHead
@@ -111,11 +110,11 @@ class Branch(nn.Module):
     ):
         super().__init__()
         self.features: Any = features
-        self.core: RecurrentCore | None = None
+        self.core = None
         self.width = features.width
         """Of what the layers take."""
         if recurrence is not None:
-            self.core = RecurrentCore(recurrence.kind, features.width, recurrence.dim, generator)
+            self.core = RecurrentCore(recurrence, features.width, generator)
             self.width += recurrence.dim
 
     def remembered(self, x: Encoded, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,7 +152,6 @@ class Actor(Branch):
         sde_log_std_init: float | None = None,
         shared: Features | None = None,
         log_std_bound: StdBound | None = None,
-        recurrence: Recurrence | None = None,
     ):
         """`sde_log_std_init`: outputs are means and deviations of state-dependent exploration.
         `shared`: features of the critics, which are used and not trained by the actor.
@@ -162,7 +160,7 @@ class Actor(Branch):
             Features(encoder, network, None, generator) if shared is None
             else SharedFeatures(shared)
         )  # fmt: skip
-        super().__init__(features, recurrence, generator)
+        super().__init__(features, network.recurrence, generator)
         self.log_std_bound: StdBound = log_std_bound or "clamp"
         n_in = self.width
         dims = network.hidden_dims
@@ -229,11 +227,11 @@ class Critics(Branch):
         n_actions: int,
         shape: tuple[int, ...],
         generator: torch.Generator,
-        recurrence: Recurrence | None = None,
     ):
         """`n_actions`: width of the action input; `shape`: of the outputs for one sample, () for
         one number."""
-        super().__init__(Features(encoder, network, None, generator), recurrence, generator)
+        features = Features(encoder, network, None, generator)
+        super().__init__(features, network.recurrence, generator)
         n_in = self.width + n_actions
         blocks = network.blocks(generator, n=n_critics)
         self.mlps = StackedMLP(blocks, n_in, network.hidden_dims, math.prod(shape))
@@ -288,16 +286,13 @@ class ActorCritics(ObsNetwork):
         alpha: float | None = None,
         sde_log_std_init: float | None = None,
         log_std_bound: StdBound | None = None,
-        normalize_obs: NormalizeMode = False,
-        clip_obs: float = 10.0,
-        recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
         """`n_critic_actions`: width of the action input of the critics; 0: no action input.
         `n_values`: values of a critic, one for each discrete action; 0: one.
         `critic_network`: the layers of the critics; None: as those of the actor.
         `log_std_bound`: of a Gaussian actor."""
-        super().__init__(observation_space, network, normalize_obs, clip_obs)
+        super().__init__(observation_space, network)
         self.head: CriticHead = ScalarHead() if head is None else head
         shape: tuple[int, ...] = (n_values,) if n_values else ()
         if self.head.n_outputs > 1:
@@ -306,13 +301,13 @@ class ActorCritics(ObsNetwork):
         def actor(shared: Features | None = None) -> Actor:
             return Actor(
                 self.actor_encoder, network.of_actor(), n_actor_outputs, generator,
-                sde_log_std_init, shared, log_std_bound, recurrence,
+                sde_log_std_init, shared, log_std_bound,
             )  # fmt: skip
 
         own_actor = None if share_encoder else actor()
         critic_layers = network if critic_network is None else critic_network
         self.critic = Critics(
-            self.encoder, critic_layers, n_critics, n_critic_actions, shape, generator, recurrence
+            self.encoder, critic_layers, n_critics, n_critic_actions, shape, generator
         )
         if share_encoder and not any(True for _ in self.critic.features.parameters()):
             raise ConfigError(

@@ -20,7 +20,6 @@ from gymnasium_solver.nets.cnn import convolutions
 from gymnasium_solver.nets.encoder import Encoded, ObsEncoder
 from gymnasium_solver.nets.layers import Graph
 from gymnasium_solver.nets.network import Network
-from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.spaces.observations import Space
 
 EMBEDDING_WIDTH = 64  # where embedding_dim is auto
@@ -30,7 +29,7 @@ WHOLE = "obs"  # what a graph calls an observation that has no parts
 class ObsNetwork(nn.Module):
     """Base of the networks that take raw observations."""
 
-    def __init__(self, space: Space, network: Network, normalize: NormalizeMode, clip: float):
+    def __init__(self, space: Space, network: Network):
         super().__init__()
 
         def made(space: Space, network: Network) -> ObsEncoder:
@@ -39,8 +38,8 @@ class ObsNetwork(nn.Module):
                 images=network.cnns,
                 embeds=network.embedding_dim is not None,
                 one_hot=network.heads_by,
-                normalize=normalize,
-                clip=clip,
+                normalize=network.normalize,
+                clip=network.clip,
             )
 
         self.encoder = made(space, network)

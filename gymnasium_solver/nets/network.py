@@ -19,11 +19,13 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from gymnasium_solver.config.schema import LearnerConfig
+from gymnasium_solver.config.schema import LearnerConfig, RecurrentFields
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.blocks import BlockKind, Blocks, NormKind
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset
 from gymnasium_solver.nets.layers import dense_layers, needs_torch, split
+from gymnasium_solver.nets.normalizer import NormalizeMode
+from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.nets.registered import HeadFactory, TorsoFactory
 from gymnasium_solver.registry import heads, networks
 from gymnasium_solver.spaces.observations import Space, image_layout, is_image, part_spaces
@@ -64,6 +66,11 @@ class Network(NamedTuple):
     """Number of output layers to choose from."""
     critic_keys: tuple[str, ...] = ()
     """Parts of the observation that only critics see."""
+    normalize: NormalizeMode = False
+    clip: float = 10.0
+    """How observations are normalised, and where they are then cut off."""
+    recurrence: Recurrence | None = None
+    """The recurrent core; None: the network has no memory."""
 
     def of_actor(self) -> "Network":
         """Without the layers of parts that only critics see."""
@@ -85,7 +92,15 @@ def network_for(config: LearnerConfig, space: Space) -> Network:
     images = image_parts(config, space)
     _check_flat_images(config, space, images)
     layers = _with_heads(config, space, _layers(config, space, images))
-    layers = layers._replace(critic_keys=_critic_keys(config, space))
+    recurrence = None
+    if isinstance(config, RecurrentFields) and config.recurrent is not None:
+        recurrence = Recurrence(config.recurrent, config.recurrent_dim)
+    layers = layers._replace(
+        critic_keys=_critic_keys(config, space),
+        normalize=config.obs_normalization,
+        clip=config.clip_obs,
+        recurrence=recurrence,
+    )
     head = None if config.head == "linear" else partial(_head, config)
     if config.policy in BUILT_IN and config.layers is None:
         return layers._replace(head=head, block=config.block, norm=config.norm)

@@ -19,8 +19,7 @@ from gymnasium_solver.nets.encoder import Encoded, ObsEncoder, TensorObs
 from gymnasium_solver.nets.features import Features, ObsNetwork
 from gymnasium_solver.nets.heads import CriticHead, ScalarHead
 from gymnasium_solver.nets.network import Network
-from gymnasium_solver.nets.normalizer import NormalizeMode
-from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore, by_time
+from gymnasium_solver.nets.recurrent import RecurrentCore, by_time
 from gymnasium_solver.spaces.observations import Space
 from gymnasium_solver.tree import map_tree
 
@@ -37,7 +36,6 @@ class QHead(nn.Module):
         dueling: bool,
         noisy_sigma: float | None,
         n_outputs: int,
-        recurrence: Recurrence | None = None,
         generator: torch.Generator,
     ):
         super().__init__()
@@ -48,10 +46,10 @@ class QHead(nn.Module):
         blocks = network.blocks(generator)
         self.torso = nn.Sequential(*blocks.hidden(n_in, dims))
         n_features = dims[-1] if dims else n_in
-        self.core: RecurrentCore | None = None
-        if recurrence is not None:
-            self.core = RecurrentCore(recurrence.kind, n_features, recurrence.dim, generator)
-            n_features = recurrence.dim
+        self.core = None
+        if network.recurrence is not None:
+            self.core = RecurrentCore(network.recurrence, n_features, generator)
+            n_features = self.core.dim
 
         streams = network._replace(block="mlp").blocks(generator, noisy_sigma=noisy_sigma)
 
@@ -144,12 +142,9 @@ class QNetwork(ObsNetwork):
         dueling: bool = False,
         noisy_sigma: float | None = None,
         head: CriticHead | None = None,
-        recurrence: Recurrence | None = None,
-        normalize_obs: NormalizeMode = False,
-        clip_obs: float = 10.0,
         generator: torch.Generator,
     ):
-        super().__init__(observation_space, network, normalize_obs, clip_obs)
+        super().__init__(observation_space, network)
         self.head: CriticHead = ScalarHead() if head is None else head
         self.q = QHead(
             self.encoder,
@@ -158,7 +153,6 @@ class QNetwork(ObsNetwork):
             dueling=dueling,
             noisy_sigma=noisy_sigma,
             n_outputs=self.head.n_outputs,
-            recurrence=recurrence,
             generator=generator,
         )
 

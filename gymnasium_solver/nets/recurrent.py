@@ -1,6 +1,6 @@
 """Recurrent cores (GRU, LSTM, plain RNN) over sequences of features.
 
-    core = RecurrentCore("gru", n_in, 64, generator)
+    core = RecurrentCore(Recurrence("gru", 64), n_in, generator)
     y, carry = core(x, carry, is_first)             # x [B, L, n_in], is_first [B, L]
     y, carry = core.by_time(x, carry, is_first)     # the same with time first: x [L, B, n_in]
     y, carry = core.step(x, carry, is_first)        # one row: x [B, n_in], is_first [B]
@@ -29,8 +29,9 @@ class Recurrence(NamedTuple):
 
 
 class RecurrentCore(nn.Module):
-    def __init__(self, kind: CoreKind, n_in: int, dim: int, generator: torch.Generator):
+    def __init__(self, recurrence: Recurrence, n_in: int, generator: torch.Generator):
         super().__init__()
+        kind, dim = recurrence
         self.rnn = _MODULES[kind](n_in, dim)
         self.kind, self.dim = kind, dim
         self.carry_width = 2 * dim if kind == "lstm" else dim

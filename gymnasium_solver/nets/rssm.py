@@ -34,7 +34,6 @@ from gymnasium_solver.nets.image_codec import (
     linear,
 )
 from gymnasium_solver.nets.network import Network
-from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.nets.rssm_scan import (
     UPDATE_BIAS,
     Latents,
@@ -208,18 +207,16 @@ class DreamerNet(ObsNetwork):
         unimix: float,
         n_bins: int,
         decodes: bool = True,
-        normalize_obs: NormalizeMode = False,
-        clip_obs: float = 10.0,
         generator: torch.Generator,
     ):
         """`actions`: their number and whether one of them is chosen, or of how many numbers they
         are. `n_outputs`: of the actor."""
-        super().__init__(observation_space, network, normalize_obs, clip_obs)
+        super().__init__(observation_space, network)
         self.size, (self.n_actions, self.is_choice) = size, actions
         self.head = SymexpTwoHotHead(n_bins)
         self.n_plain = sum(vector.width for vector in self.encoder.vectors)
         self.choices = [n for one in self.encoder.one_hots for n in one.sizes]
-        image = self._image_size(normalize_obs)
+        image = self._image_size()
         if image is None and not decodes:
             raise ConfigError(
                 f"decoder_free: learns from images, but observations are {observation_space}; "
@@ -240,7 +237,7 @@ class DreamerNet(ObsNetwork):
         # Running 5th and 95th percentile of imagined returns, see dreamerv3_losses.py.
         self.register_buffer("return_range", torch.zeros(2))
 
-    def _image_size(self, normalize_obs: NormalizeMode) -> tuple[int, int, int] | None:
+    def _image_size(self) -> tuple[int, int, int] | None:
         layouts = list(self.encoder.layouts.values())
         if self.encoder.index_sizes:
             names = ", ".join(name or "obs" for name in self.encoder.index_sizes)
@@ -250,7 +247,7 @@ class DreamerNet(ObsNetwork):
             )
         if not layouts:
             return None
-        if normalize_obs:
+        if self.encoder.normalizer.mode:
             raise ConfigError("dreamerv3 reconstructs images as they are: remove normalize_obs")
         sides = {(layout.height, layout.width) for layout in layouts}
         if len(sides) > 1:

@@ -24,7 +24,6 @@ from gymnasium_solver.nets.features import Features, ObsNetwork
 from gymnasium_solver.nets.heads import SymlogCategoricalHead
 from gymnasium_solver.nets.layers import SimNorm
 from gymnasium_solver.nets.network import Network
-from gymnasium_solver.nets.normalizer import NormalizeMode
 from gymnasium_solver.spaces.observations import Space
 
 INIT_STD = 0.02
@@ -112,13 +111,11 @@ class WorldModel(ObsNetwork):
         simnorm_dim: int,
         head: SymlogCategoricalHead,
         episodic: bool,
-        normalize_obs: NormalizeMode = False,
-        clip_obs: float = 10.0,
         generator: torch.Generator,
     ):
         """`enc_dims`: hidden layers of the encoder, for observations without images. `episodic`:
         terminations are predicted."""
-        super().__init__(observation_space, network, normalize_obs, clip_obs)
+        super().__init__(observation_space, network)
         self.head, self.n_actions, self.n_critics = head, n_actions, n_critics
         self.latent_dim, self.mlp_dim = latent_dim, mlp_dim
         features = Features(self.encoder, network, None, generator)

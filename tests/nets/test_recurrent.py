@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.fast.recorded import LossGradient
-from gymnasium_solver.nets.recurrent import RecurrentCore
+from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore
 
 KINDS = ["gru", "lstm", "rnn"]
 N, L, N_IN, DIM = 5, 9, 3, 4
 
 
 def core_of(kind: Any) -> RecurrentCore:
-    core = RecurrentCore(kind, N_IN, DIM, torch.Generator().manual_seed(1))
+    core = RecurrentCore(Recurrence(kind, DIM), N_IN, torch.Generator().manual_seed(1))
     with torch.no_grad():  # zero biases would hide a bias that is added twice
         for parameter in core.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.manual_seed(2)))

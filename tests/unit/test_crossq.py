@@ -22,11 +22,11 @@ from gymnasium_solver.nets.actor_critics import squash
 from gymnasium_solver.nets.renorm import BatchRenorm, batch_statistics
 from tests.acting import BOX, best, drawn, small_agent, small_rollout
 
-PLAIN = (torch.tensor(1.0), torch.tensor(0.0))
+PLAIN = {"r_max": torch.tensor(1.0), "d_max": torch.tensor(0.0)}
 
 
 def train_pass(layers: nn.Module, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    with batch_statistics(layers, PLAIN) as moments:
+    with batch_statistics(layers, (PLAIN["r_max"], PLAIN["d_max"])) as moments:
         y = layers(x)
     return y, moments
 
@@ -56,7 +56,7 @@ def random_batch(n: int = 5, discount: float = 0.9) -> tuple[ReplayBatch, Tensor
 
 def test_the_target_comes_from_the_same_pass_without_gradient() -> None:
     net, (batch, noise) = agent_for(seed=1).net, random_batch()
-    loss, found = critic_loss(net, None, batch, torch.tensor(0.3), bounds=PLAIN)
+    loss, found = critic_loss(net, None, batch, {"alpha": torch.tensor(0.3), **PLAIN})
 
     next_actions, log_prob = squash(net.actor(batch.next_obs), noise)
     now = torch.cat([batch.obs, batch.actions], 1)
@@ -84,14 +84,14 @@ def test_a_pass_apart_would_give_other_values() -> None:
     net, (batch, _) = agent_for(seed=1).net, random_batch()
     apart, _ = train_pass(net.critic.mlps.layers, torch.cat([batch.obs, batch.actions], 1))
     far = batch._replace(next_obs=batch.next_obs + 5)
-    _, found = critic_loss(net, None, far, torch.tensor(0.0), bounds=PLAIN)
+    _, found = critic_loss(net, None, far, {"alpha": torch.tensor(0.0), **PLAIN})
     assert abs(float(found["opt/q/mean"] - apart.detach().mean())) > 0.01
 
 
 def test_the_actor_climbs_critics_with_running_moments() -> None:
     net, (batch, noise) = agent_for(seed=2).net, random_batch()
     given = ActorBatch(batch.obs, noise=noise)
-    loss, found = actor_loss(net, given, torch.tensor(0.3), bounds=PLAIN)
+    loss, found = actor_loss(net, given, {"alpha": torch.tensor(0.3), **PLAIN})
     outputs, expected_moments = train_pass(net.actor.layers, batch.obs)
     actions, log_prob = squash(outputs, noise)
     q = net.critic(batch.obs, actions)
@@ -109,7 +109,7 @@ def test_discrete_targets_are_exact_expectations_over_legal_actions() -> None:
     taken = torch.tensor([0, 2, 1, 0, 2])
     batch = batch._replace(actions=taken, noise=None, next_mask=MASK)
     alpha = torch.tensor(0.3)
-    loss, found = discrete_critic_loss(net, None, batch, alpha, bounds=PLAIN)
+    loss, found = discrete_critic_loss(net, None, batch, {"alpha": alpha, **PLAIN})
 
     logits = net.actor(batch.next_obs).masked_fill(~MASK, -math.inf)
     probs = torch.softmax(logits, 1)

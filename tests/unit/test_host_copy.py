@@ -24,8 +24,8 @@ def net(request: pytest.FixtureRequest) -> ActorCritic:
     config = load_config("Pendulum-v1:ppo", overrides={"hidden_dims": [8, 8]})
     assert isinstance(config, LearnerConfig)
     made = ActorCritic(
-        OBS, action_kind(spaces.Box(-1, 1, (2,), np.float32)), network_for(config, OBS),
-        share_trunk=False, log_std_init=0.0, normalize_obs="rolling", clip_obs=10.0,
+        OBS, action_kind(spaces.Box(-1, 1, (2,), np.float32)),
+        network_for(config, OBS)._replace(normalize="rolling"),
         generator=torch.Generator().manual_seed(1),
     ).to(request.param)  # fmt: skip
     flatten_parameters(made)

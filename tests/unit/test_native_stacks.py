@@ -1,6 +1,7 @@
 """Parts of a stack are computed in their places; the steps of a sequence are one function."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from gymnasium_solver.fast.native.kernels import Matmul
 from gymnasium_solver.fast.native.lower import input_metas, lower
 from gymnasium_solver.fast.native.program import NativeGradient
 from gymnasium_solver.fast.tape import generalise, simplified, write
-from gymnasium_solver.nets.recurrent import RecurrentCore
+from gymnasium_solver.nets.recurrent import Recurrence, RecurrentCore
 
 pytestmark = pytest.mark.skipif(not can_compile(), reason="needs a C compiler")
 
@@ -81,8 +82,8 @@ def test_parts_of_a_stack(forward: Forward, n_placed: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_steps_of_a_sequence_share_their_functions(kind: str) -> None:
-    core = RecurrentCore(kind, 3, 4, torch.Generator().manual_seed(1))  # type: ignore[arg-type]
+def test_steps_of_a_sequence_share_their_functions(kind: Any) -> None:
+    core = RecurrentCore(Recurrence(kind, 4), 3, torch.Generator().manual_seed(1))
 
     def loss(batch: Sequence[Tensor], c: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         outputs, _ = core(*batch)

@@ -15,7 +15,6 @@ from torch.nn import functional
 from gymnasium_solver.algos.batch_rows import rows_of
 from gymnasium_solver.algos.continuous import ActorBatch, both_critics
 from gymnasium_solver.algos.sac import SAC, SACConfig
-from gymnasium_solver.algos.soft import target_entropy
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.descent import Descent
@@ -234,7 +233,7 @@ def test_target_entropy_of_a_deviation() -> None:
     normal = torch.distributions.Normal(torch.tensor(0.0), torch.tensor(0.15))
     assert each == pytest.approx(float(normal.entropy()), rel=1e-6)
     agent = agent_for(target_std=0.15)
-    assert target_entropy(agent, {}, None) == pytest.approx(2 * float(normal.entropy()))
+    assert agent.target_entropy({}, None) == pytest.approx(2 * float(normal.entropy()))
 
 
 def test_the_actor_learns_first_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:

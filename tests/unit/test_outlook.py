@@ -28,9 +28,9 @@ def seen() -> np.ndarray:
     return np.random.default_rng(1).normal(size=(N, 4)).astype(np.float32) * 3
 
 
-def actor(actions: Any, **options: Any) -> tuple[ActorPolicy, ActorCritic]:
+def actor(actions: Any, network: Network = MLP, **options: Any) -> tuple[ActorPolicy, ActorCritic]:
     kind = action_kind(actions)
-    net = ActorCritic(OBS, kind, MLP, generator=generator(), **options)
+    net = ActorCritic(OBS, kind, network, generator=generator(), **options)
     net.get_parameter("actor_head.weight").data.normal_(generator=generator())
     return ActorPolicy(net, OBS, kind, np.random.default_rng(0), record=False), net
 
@@ -108,7 +108,8 @@ def test_an_actor_without_a_critic_has_no_value() -> None:
 
 
 def test_the_memory_of_a_recurrent_policy_counts_and_is_not_changed() -> None:
-    policy, _ = actor(spaces.Discrete(3), share_trunk=True, recurrence=Recurrence("gru", 6))
+    with_memory = MLP._replace(recurrence=Recurrence("gru", 6))
+    policy, _ = actor(spaces.Discrete(3), with_memory, share_trunk=True)
     carry = policy.greedy(seen(), policy.initial_carry(N), FIRST).carry
     before = carry["core"].copy()
     later = policy.outlook(seen(), carry, ~FIRST, None)

@@ -77,6 +77,10 @@ def net_for(obs: Any = OBS, actions: Any = BOUNDED, **options: Any) -> ActorCrit
     return net
 
 
+def with_memory(kind: Any) -> Network:
+    return MLP._replace(recurrence=Recurrence(kind, 8))
+
+
 def policy_for(
     obs: Any = OBS, actions: Any = BOUNDED, record: bool = True, **options: Any
 ) -> ActorPolicy:
@@ -118,7 +122,7 @@ def _arrays(obs: Any) -> list[np.ndarray]:
 @pytest.mark.parametrize("hidden_dims", [(), (7,), (7, 9)], ids=str)
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_acting_computes_what_learning_does(activation: str, hidden_dims: tuple[int, ...]) -> None:
-    net = net_for(network=Network(hidden_dims, activation), normalize_obs="rolling")
+    net = net_for(network=Network(hidden_dims, activation, normalize="rolling"))
     net.encoder.observe(observations(OBS, 100))
     check_recorded(net.actor, net, OBS)
     obs = torch.as_tensor(observations(OBS, 5))
@@ -131,7 +135,7 @@ def test_acting_computes_what_learning_does(activation: str, hidden_dims: tuple[
 @pytest.mark.parametrize("name", SPACES)
 def test_acting_reads_every_kind_of_observation(name: str, mode: Any) -> None:
     space = SPACES[name]
-    net = net_for(space, spaces.Discrete(3), normalize_obs=mode)
+    net = net_for(space, spaces.Discrete(3), network=MLP._replace(normalize=mode))
     net.encoder.observe(observations(space, 100))
     check_recorded(net.actor, net, space)
 
@@ -146,8 +150,8 @@ def test_acting_by_values_of_every_kind(
 ) -> None:
     head = CategoricalHead(n_atoms, -2, 5, "c51") if n_atoms > 1 else None
     net = QNetwork(
-        PARTS, 3, MLP._replace(norm=norm), dueling=dueling, noisy_sigma=0.5 if noisy else None,
-        head=head, normalize_obs="rolling", generator=generator(),
+        PARTS, 3, MLP._replace(norm=norm, normalize="rolling"), dueling=dueling,
+        noisy_sigma=0.5 if noisy else None, head=head, generator=generator(),
     )  # fmt: skip
     net.encoder.observe(observations(PARTS, 50))
     infer = check_recorded(net.q_values, net, PARTS)
@@ -172,8 +176,8 @@ NETWORKS = [{}, {"norm": "renorm"}, {"norm": "layer"}, {"norm": "rms", "block": 
 @pytest.mark.parametrize("activation", ["relu", "silu"])
 def test_acting_by_the_actor_of_an_actor_critics(options: dict[str, Any], activation: str) -> None:
     net = ActorCritics(
-        PARTS, Network((7, 7), activation, **options), n_actor_outputs=4, n_critics=2,
-        n_critic_actions=2, normalize_obs="rolling", generator=generator(),
+        PARTS, Network((7, 7), activation, normalize="rolling", **options), n_actor_outputs=4,
+        n_critics=2, n_critic_actions=2, generator=generator(),
     )  # fmt: skip
     net.encoder.observe(observations(PARTS, 50))
     for name, buffer in net.actor.named_buffers():
@@ -193,7 +197,7 @@ def test_acting_by_the_actor_of_an_actor_critics(options: dict[str, Any], activa
 
 
 def test_acting_follows_weights_and_statistics_wherever_they_lie() -> None:
-    net = net_for(normalize_obs="rolling")
+    net = net_for(network=MLP._replace(normalize="rolling"))
     infer = Inference(net.actor, net, record=True)
     obs = np.ones((2, 4), np.float32)
 
@@ -285,7 +289,7 @@ def encoded(space: Any, obs: Any, **options: Any) -> Any:
 @pytest.mark.parametrize("start", [0, 3])
 def test_discrete_observations_are_one_hot(start: int) -> None:
     space = spaces.Discrete(5, start=start)
-    net = net_for(space, spaces.Discrete(2), normalize_obs="rolling")
+    net = net_for(space, spaces.Discrete(2), network=MLP._replace(normalize="rolling"))
     obs = np.arange(5) + start
     np.testing.assert_array_equal(net.encoder(torch.as_tensor(obs)).numpy(), np.eye(5))
     net.encoder.observe(obs)
@@ -495,7 +499,7 @@ def test_an_observation_of_another_shape_is_refused_in_words(shape: tuple[int, .
 
 @pytest.mark.filterwarnings("error")
 def test_a_recurrent_policy_keeps_its_carry_between_calls() -> None:
-    options: dict[str, Any] = {"share_trunk": True, "recurrence": Recurrence("gru", 8)}
+    options: dict[str, Any] = {"share_trunk": True, "network": with_memory("gru")}
     policy, other = (policy_for(**options) for _ in range(2))
     obs = observations(OBS, 5)
     assert isinstance(obs, np.ndarray)
@@ -516,7 +520,7 @@ def test_a_recurrent_policy_keeps_its_carry_between_calls() -> None:
 
 @pytest.mark.parametrize("kind", ["gru", "lstm", "rnn"])
 def test_the_carry_starts_anew_where_an_episode_begins(kind: Any) -> None:
-    policy = policy_for(share_trunk=True, recurrence=Recurrence(kind, 8))
+    policy = policy_for(share_trunk=True, network=with_memory(kind))
     obs = observations(OBS, 3)
     carry = {name: part + 1 for name, part in policy.initial_carry(3).items()}
     is_first = np.array([True, False, True])

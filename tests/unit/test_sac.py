@@ -17,9 +17,7 @@ from gymnasium_solver.algos.soft import (
     critic_loss,
     discrete_actor_loss,
     discrete_critic_loss,
-    learn_alpha,
     soft_value,
-    target_entropy,
 )
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.rollout import Rollout
@@ -140,7 +138,7 @@ def test_the_target_is_reward_plus_the_lowest_next_value_and_entropy() -> None:
     net = constant_net([0, 0, 0, 0], [[0.0], [0.0]])
     batch = batch_for(torch.zeros(2, 2), [1, 2], [0.9, 0], noise=torch.zeros(2, 2))
     alpha, target = torch.tensor(0.5), critics([[5.0], [3.0]])
-    loss, found = critic_loss(net, target, batch, alpha)
+    loss, found = critic_loss(net, target, batch, {"alpha": alpha})
     log_pi = 2 * -0.5 * math.log(2 * math.pi)
     wanted = [1 + 0.9 * (3 - 0.5 * log_pi), 2]
     assert found["errors"].tolist() == pytest.approx(wanted), (
@@ -154,7 +152,7 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_not_the_errors() -> No
     net = constant_net([0, 0, 0, 0], [[1.0], [3.0]])
     noise = torch.zeros(2, 2)
     batch = batch_for(torch.zeros(2, 2), [5, 0], [0, 0], weight=[0.25, 1.0], noise=noise)
-    loss, found = critic_loss(net, net.critic, batch, torch.tensor(0.0))
+    loss, found = critic_loss(net, net.critic, batch, {"alpha": torch.tensor(0.0)})
     # Critic 1 errs by -4 and 1, critic 3 by -2 and 3.
     assert loss.item() == pytest.approx(0.5 * ((0.25 * 16 + 1) / 2 + (0.25 * 4 + 9) / 2))
     assert found["errors"].tolist() == [(4 + 2) / 2, (1 + 3) / 2]
@@ -164,7 +162,7 @@ def test_weights_of_prioritised_replay_scale_the_loss_and_not_the_errors() -> No
 def test_the_critics_alone_get_a_gradient() -> None:
     agent = agent_for()
     batch = batch_for(torch.zeros(3, 2), [1, 2, 3], [0.9, 0.9, 0.9], noise=torch.ones(3, 2))
-    loss, _ = critic_loss(agent.net, agent.target, batch, torch.tensor(1.0))
+    loss, _ = critic_loss(agent.net, agent.target, batch, {"alpha": torch.tensor(1.0)})
     loss.backward()
     assert all(p.grad is not None for p in agent.net.critic.parameters())
     assert all(p.grad is None for p in agent.net.actor.parameters())
@@ -175,7 +173,7 @@ def test_the_actor_climbs_the_lowest_value_and_its_entropy() -> None:
     net = agent_for(seed=3).net
     torch.manual_seed(3)
     x, noise = torch.randn(32, 3), torch.randn(32, 2)
-    loss, found = actor_loss(net, ActorBatch(x, noise=noise), torch.tensor(0.3))
+    loss, found = actor_loss(net, ActorBatch(x, noise=noise), {"alpha": torch.tensor(0.3)})
     actions, log_prob = squash(net.actor(x), noise)
     q = net.critic(x, actions)
     assert (q[0] < q[1]).any()
@@ -194,8 +192,8 @@ def test_too_little_entropy_raises_the_temperature(gap: float, rises: bool) -> N
     temperature = agent.net.temperature
     assert temperature is not None
     assert agent.alpha is not None
-    loss = learn_alpha(agent, agent.alpha, agent.critic, torch.tensor(gap), {"policy_lr": 0.1})
-    assert loss["opt/loss/alpha"].item() == pytest.approx(math.log(2) * gap)
+    loss = agent.train_alpha(torch.tensor(gap), agent.critic, {"policy_lr": 0.1})
+    assert loss.item() == pytest.approx(math.log(2) * gap)
     assert temperature.alpha == pytest.approx(2 * math.exp(-0.1 * gap))
     assert (temperature.alpha > 2) == rises
 
@@ -206,7 +204,7 @@ def test_the_temperature_keeps_its_bounds() -> None:
     assert temperature is not None
     assert descent is not None
     for gap, expected in ((-9.0, 0.1), (9.0, -0.2)):
-        learn_alpha(agent, descent, agent.critic, torch.tensor(gap), {"policy_lr": 1.0})
+        agent.train_alpha(torch.tensor(gap), agent.critic, {"policy_lr": 1.0})
         assert temperature.log_alpha.item() == pytest.approx(expected)
         assert descent.optimizer.flat.item() == pytest.approx(expected), "where it goes on from"
 
@@ -214,7 +212,7 @@ def test_the_temperature_keeps_its_bounds() -> None:
 def test_target_entropies() -> None:
     def target(agent: SAC, mask: Tensor | None = None, at: float = 0) -> float:
         hp = agent.scheduled_values(int(at), 100)
-        return float(target_entropy(agent, hp, ActorBatch(None, mask)))
+        return float(agent.target_entropy(hp, ActorBatch(None, mask)))
 
     assert target(agent_for(BOX)) == -2
     assert target(agent_for(BOX, target_entropy=-0.7)) == -0.7
@@ -286,7 +284,7 @@ def test_the_discrete_target_by_hand() -> None:
     net = constant_net([math.log(x) for x in p], [[0.0, 0, 0], [0, 0, 0]])
     target = critics([[1.0, 5, 0], [4, 2, 3]])
     batch = batch_for([0, 1], [1.0, 7.0], [0.9, 0.0])
-    loss, found = discrete_critic_loss(net, target, batch, torch.tensor(0.1))
+    loss, found = discrete_critic_loss(net, target, batch, {"alpha": torch.tensor(0.1)})
     entropy = -sum(x * math.log(x) for x in p)
     wanted = 1 + 0.9 * (0.5 * 1 + 0.25 * 2 + 0.1 * entropy)
     assert found["errors"].tolist() == pytest.approx([wanted, 7])
@@ -299,7 +297,7 @@ def test_forbidden_actions_are_not_bootstrapped_from() -> None:
     target = critics([[1.0, 2, 1e6], [1, 2, 1e6]])
     mask = torch.tensor([[True, True, False]])
     batch = batch_for([0], [0.0], [1.0], next_mask=mask)
-    _, found = discrete_critic_loss(net, target, batch, torch.tensor(0.5))
+    _, found = discrete_critic_loss(net, target, batch, {"alpha": torch.tensor(0.5)})
     entropy = math.log(3) - 2 / 3 * math.log(2)
     assert found["errors"].tolist() == pytest.approx([4 / 3 + 0.5 * entropy])
 
@@ -307,7 +305,7 @@ def test_forbidden_actions_are_not_bootstrapped_from() -> None:
 def test_each_discrete_action_is_learnt_by_its_own_output() -> None:
     net = constant_net([0, 0, 0], [[1.0, 2, 3], [4, 5, 6]])
     batch = batch_for([2, 0], [0.0, 0.0], [0.0, 0.0])
-    loss, found = discrete_critic_loss(net, net.critic, batch, torch.tensor(0.0))
+    loss, found = discrete_critic_loss(net, net.critic, batch, {"alpha": torch.tensor(0.0)})
     assert found["errors"].tolist() == [(3 + 6) / 2, (1 + 4) / 2]
     assert found["opt/q/mean"].item() == pytest.approx((3 + 1 + 6 + 4) / 4)
     loss.backward()
