@@ -197,8 +197,7 @@ class RolloutValues:
 
     def __init__(self, learner: Learner):
         self.learner, net = learner, learner.net
-        value = net.value if net.core is None else net.step_value
-        self._forward = learner.add_forward("value", value, wanted=net.critic_head is not None)
+        self._forward = learner.add_forward("value", net.value, wanted=net.critic_head is not None)
 
     def __call__(self, rollout: Rollout, is_new: bool = True) -> np.ndarray:
         """`is_new`: the network is still the one that acted, whose values the rollout may have."""
@@ -219,8 +218,7 @@ class RolloutValues:
             given += [_flat_rows(rollout.is_first[first:])]
         found = self._forward(*given)
         if found is None:
-            function = net.value if net.core is None else net.step_value
-            return outputs_by_torch(learner, rollout, function, net.core is not None)[first:]
+            return outputs_by_torch(learner, rollout, net.value, net.core is not None)[first:]
         return found[0].reshape(-1, rollout.is_first.shape[1])
 
 

@@ -92,8 +92,12 @@ class ActorCritic(ObsNetwork):
         """Observations -> the actor's outputs [B, W] and the critic's [B], or [B, K]."""
         x = self.actor_encoder(obs)
         features = self.actor_torso(self.actor_features(x))
-        seen = x if self.own_encoder is None else self.encoder(obs)
-        return self.actor_head(features), self._critic(seen, features)
+        outputs = self.actor_head(features)
+        if self.critic_torso is None:
+            return outputs, self._critic(features)
+        return outputs, self._critic(
+            self._own(x if self.own_encoder is None else self.encoder(obs))
+        )
 
     def value_of(self, outputs: Tensor) -> Tensor:
         """Values [B] from the critic's outputs."""
@@ -113,27 +117,20 @@ class ActorCritic(ObsNetwork):
     def actor(self, obs: TensorObs) -> Tensor:
         return self.actor_head(self.latent(obs))
 
-    def actor_latent(self, obs: TensorObs) -> list[Tensor]:
-        """The actor's outputs [B, W] and their features [B, H]."""
-        latent = self.latent(obs)
-        return [self.actor_head(latent), latent]
-
-    def value(self, obs: TensorObs) -> Tensor:
-        """Values [B] only."""
-        x = self.encoder(obs)
+    def value(self, obs: TensorObs, *memory: Tensor) -> Tensor:
+        """Values [B] only. `memory`: see `step`."""
         if self.critic_torso is None:
-            return self.value_of(self._critic(x, self.actor_torso(self.actor_features(x))))
-        return self.value_of(self._critic(x, None))
+            return self.value_of(self._critic(self._remember(obs, *memory)[0]))
+        return self.value_of(self._critic(self._own(self.encoder(obs))))
 
-    def _critic(self, x: Encoded, actor_features: Tensor | None) -> Tensor:
-        assert self.critic_head is not None, "this network was built without a critic"
-        if self.critic_torso is None:
-            assert actor_features is not None
-            return self._critic_outputs(actor_features)
+    def _own(self, x: Encoded) -> Tensor:
+        """The features of a critic that shares none with the actor."""
         assert self.critic_features is not None
-        return self._critic_outputs(self.critic_torso(self.critic_features(x)))
+        assert self.critic_torso is not None
+        features: Tensor = self.critic_torso(self.critic_features(x))
+        return features
 
-    def _critic_outputs(self, features: Tensor) -> Tensor:
+    def _critic(self, features: Tensor) -> Tensor:
         assert self.critic_head is not None, "this network was built without a critic"
         outputs: Tensor = self.critic_head(features)
         return outputs.squeeze(1) if self.head.n_outputs == 1 else outputs
@@ -154,31 +151,28 @@ class ActorCritic(ObsNetwork):
         x = self.encoder(map_tree(lambda part: part.flatten(0, 1), obs))
         rows = by_time(self.actor_features(x), n)
         y, carry = self.core.rows(self.actor_torso(rows), carry, is_first)
-        value = None if self.critic_head is None else by_time(self._critic_outputs(y), n_rows)
+        value = None if self.critic_head is None else by_time(self._critic(y), n_rows)
         return by_time(self.actor_head(y), n_rows), value, carry
 
-    def step(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
-        """One row of every env [B, ...] -> the actor's outputs [B, W] and the new carry."""
-        y, carry = self._remember(obs, carry, is_first)
-        return [self.actor_head(y), carry]
+    def step(self, obs: TensorObs, *memory: Tensor) -> list[Tensor]:
+        """One row of every env [B, ...] -> the actor's outputs [B, W]. With a recurrent core
+        `memory` is the carry and `is_first`, and the new carry is returned, too."""
+        y, *carry = self._remember(obs, *memory)
+        return [self.actor_head(y), *carry]
 
-    def step_valued(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
-        """The same, and the values [B] if there is a critic."""
-        y, carry = self._remember(obs, carry, is_first)
+    def step_valued(self, obs: TensorObs, *memory: Tensor) -> list[Tensor]:
+        """The same, and with a core the values [B] if there is a critic."""
+        y, *carry = self._remember(obs, *memory)
         value = []
-        if self.critic_head is not None:
-            value = [self.value_of(self._critic_outputs(y))]
-        return [self.actor_head(y), carry, *value]
+        if carry and self.critic_head is not None:
+            value = [self.value_of(self._critic(y))]
+        return [self.actor_head(y), *carry, *value]
 
-    def step_latent(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> list[Tensor]:
-        """The actor's outputs, the new carry, and the features [B, H] of the outputs."""
-        y, carry = self._remember(obs, carry, is_first)
-        return [self.actor_head(y), carry, y]
+    def step_latent(self, obs: TensorObs, *memory: Tensor) -> list[Tensor]:
+        """The same as `step`, and the features [B, H] of the outputs."""
+        y, *carry = self._remember(obs, *memory)
+        return [self.actor_head(y), *carry, y]
 
-    def step_value(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> Tensor:
-        """Values [B] of observations, each with the carry before it."""
-        return self.value_of(self._critic_outputs(self._remember(obs, carry, is_first)[0]))
-
-    def _remember(self, obs: TensorObs, carry: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
-        assert self.core is not None
-        return self.core.step(self.latent(obs), carry, is_first)
+    def _remember(self, obs: TensorObs, *memory: Tensor) -> list[Tensor]:
+        y = self.latent(obs)
+        return [y] if self.core is None else [*self.core.step(y, *memory)]

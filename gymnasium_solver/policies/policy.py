@@ -363,7 +363,7 @@ class ActorPolicy(Policy):
         function: Callable[..., Any] = net.actor if net.core is None else net.step
         if isinstance(net.actor_head, SdeHead):
             self.noise = StateNoise(net.actor_head, sde_sample_freq)
-            function = net.actor_latent if net.core is None else net.step_latent
+            function = net.step_latent
         self._infer = Inference(function, net, record=record)
         is_plain = net.core is None and self.noise is None
         self._host = HostCopy(net, "actor") if on_host and is_plain else None
@@ -403,8 +403,7 @@ class ActorPolicy(Policy):
         """The actor's outputs, the actions that the noise gives, and their log-probabilities.
         `more`: with memory the core's state and `is_first`; the new state follows, and the values,
         which cost little here: they share everything but the last layer. And masks."""
-        state = more[:2] if self.has_memory else ()
-        outputs, *after = self.net.step_valued(obs, *state) if state else [self.net.actor(obs)]
+        outputs, *after = self.net.step_valued(obs, *(more[:2] if self.has_memory else ()))
         outputs = mask_tensor(outputs, more[-1] if self.takes_masks else None)
         log_std = self.net.log_std
         actions = self.actions.from_noise(outputs, log_std, noise)
@@ -473,12 +472,11 @@ class ActorPolicy(Policy):
         """The actor's outputs, their features if noise depends on them, and the carry."""
         if self.net.core is None:
             found = (self._copy_for(obs) or self._infer)(obs)
-            outputs, latent = (found, None) if self.noise is None else found
+            outputs, *rest = [found] if self.noise is None else found
         else:
             outputs, core, *rest = self._infer(obs, carry["core"], is_first)
-            latent = rest[0] if rest else None
             carry = {**carry, "core": core}
-        return mask_outputs(outputs, mask), latent, carry
+        return mask_outputs(outputs, mask), rest[0] if rest else None, carry
 
     def _copy_for(self, obs: ActObs) -> HostCopy | None:
         """The copy of the weights on the CPU, if these observations are there and few."""

@@ -71,7 +71,7 @@ def test_a_truncated_episode_bootstraps_with_its_own_carry() -> None:
             first = torch.from_numpy(rollout.is_first[t])
             row = torch.from_numpy(obs[t])
             np.testing.assert_allclose(
-                agent.net.step_value(row, torch.from_numpy(carry), first), values[t], rtol=1e-5
+                agent.net.value(row, torch.from_numpy(carry), first), values[t], rtol=1e-5
             )
             if t < len(rollout.valid):
                 carry = agent.net.step(row, torch.from_numpy(carry), first)[1].numpy()
