@@ -7,10 +7,11 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from gymnasium_solver.nets.actor_critic import ActorCritic, Recurrence
+from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy

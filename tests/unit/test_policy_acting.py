@@ -14,13 +14,14 @@ from gymnasium.vector.utils import batch_space
 
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.forward import Inference
-from gymnasium_solver.nets.actor_critic import ActorCritic, Recurrence
+from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.nets.blocks import ACTIVATIONS
 from gymnasium_solver.nets.encoder import LARGEST_ONE_HOT, ObsEncoder
 from gymnasium_solver.nets.heads import CategoricalHead
 from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.q_network import QNetwork
+from gymnasium_solver.nets.recurrent import Recurrence
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.policies.q_policy import QPolicy
