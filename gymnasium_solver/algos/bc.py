@@ -13,7 +13,6 @@ weights of a bc run (`init_from_run`); SAC takes them over from `action_dist: sq
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +20,8 @@ from torch import Tensor
 from gymnasium_solver.algos.configs.bc import BCConfig
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import build_actor_critic
-from gymnasium_solver.algos.units import watch_units
+from gymnasium_solver.algos.policy_loss import Batch
+from gymnasium_solver.algos.units import unit_metrics
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.actor_critic import ActorCritic
@@ -29,18 +29,12 @@ from gymnasium_solver.nets.encoder import in_chunks
 from gymnasium_solver.policies.policy import ActorPolicy
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import map_obs, take_rows
-from gymnasium_solver.tree import map_tree
 
 MOST_HELD_OUT = 8192  # held-out steps that the metrics of an epoch are computed on
 
 
-class DemoBatch(NamedTuple):
-    obs: Any  # tree of tensors [n, ...]
-    actions: Tensor
-
-
 def bc_loss(
-    net: ActorCritic, actions: ActionKind, batch: DemoBatch, ent_coef: Tensor, *, by_mode: bool
+    net: ActorCritic, actions: ActionKind, batch: Batch, ent_coef: Tensor, *, by_mode: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Total loss, imitation loss and entropy. `by_mode`: the error of the most likely action."""
     outputs = net.actor(batch.obs)
@@ -69,7 +63,7 @@ class BC(Learner):
         self.net, self.policy = build_actor_critic(self, critic=False)
         self.descent = self.add_descent("policy", self.loss, self.net, norm="all")
 
-    def loss(self, batch: DemoBatch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, batch: Batch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         total, loss, entropy = bc_loss(
             self.net, self.actions, batch, c["ent_coef"], by_mode=self.by_mode
         )
@@ -79,19 +73,17 @@ class BC(Learner):
     def learn(self, rollout: Rollout, hp: dict[str, float]) -> dict[str, float]:
         """One gradient step per minibatch of the rollout."""
         cfg, numbers = self.config, {"ent_coef": hp["ent_coef"]}
-        data = DemoBatch(
+        data = Batch(
             map_obs(self.to_device, rollout.valid_obs()),
             self.to_device(rollout.actions[rollout.valid]),
         )
         n_rows = cfg.n_envs * cfg.n_steps
-        parts = self.descent.minibatches(len(data.actions), cfg.batch_size, self.rng, n_rows)
+        parts = data.minibatches(self.descent, cfg.batch_size, self.rng, n_rows)
         details: dict[str, float] = {}
         if self.take_details():
-            index = slice(None) if parts[0] is None else self.to_device(parts[0])
-            first = map_tree(lambda column: column[index], data)
-            with torch.no_grad(), watch_units(self.net) as units:
-                self.net.actor(first.obs)
-            details = self.descent.gradient_norms(first, numbers) | units.metrics(first.obs)
+            first = data.take(None if parts[0] is None else self.to_device(parts[0]))
+            units = unit_metrics(self.net, first.obs, lambda: self.net.actor(first.obs))
+            details = self.descent.gradient_norms(first, numbers) | units
         steps = self.descent(data, numbers, hp["policy_lr"], parts)
         self.n_updates += len(parts)
         return steps.numbers() | self._held_out_metrics() | details

@@ -3,7 +3,7 @@
     net, policy = build_actor_critic(learner)
     values = RolloutValues(learner)(rollout)
     data = prepare(learner, rollout, advantage, returns, values)
-    steps = descent(data.batch, numbers, lr, data.minibatches(descent, batch_size, rng))
+    steps = descent(data.batch, numbers, lr, data.batch.minibatches(descent, batch_size, rng))
 
 For a feed-forward network the batch holds the valid rows of the rollout, [n, ...]. A recurrent
 network trains on sequences of `sequence_length` rows, [S, L, ...], each with the carry that the
@@ -20,7 +20,7 @@ from torch import Tensor
 from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.policy_loss import Batch, evaluate_actions
-from gymnasium_solver.algos.units import watch_units
+from gymnasium_solver.algos.units import unit_metrics
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import Cut
 from gymnasium_solver.errors import ConfigError
@@ -60,26 +60,6 @@ class Prepared(NamedTuple):
     targets: Targets
     n_rows: int
     """Rows of the rollout, reset rows included."""
-
-    @property
-    def n(self) -> int:
-        """Number of samples, or of sequences."""
-        return len(self.batch.advantage)
-
-    def take(self, index: Tensor | slice) -> Batch:
-        """Select samples or sequences."""
-        part: Batch = map_tree(lambda column: column[index], self.batch)
-        return part
-
-    def minibatches(
-        self, descent: Descent, batch_size: int, rng: np.random.Generator, n_rows: int | None = None
-    ) -> list[Part]:
-        """Shuffled minibatches of about `batch_size` samples. For sequences, each has as many
-        sequences as have `batch_size` rows. `n_rows`: see Descent.minibatches."""
-        valid = self.batch.valid
-        if valid is None:
-            return descent.minibatches(self.n, batch_size, rng, n_rows)
-        return descent.minibatches(self.n, max(1, round(batch_size / valid.shape[1])), rng)
 
     def standardized(self, parts: Sequence[Part]) -> Batch:
         """The batch with advantages that are standardised within each minibatch of a pass."""
@@ -172,14 +152,13 @@ def details(
 ) -> dict[str, float]:  # fmt: skip
     """Metrics that cost time: gradient norms by part of the network in the first minibatch, hidden
     units on some of its samples, and targets."""
-    some = np.arange(data.n)[:UNITS_MEASURED] if part is None else part[:UNITS_MEASURED]
-    first = data.take(learner.to_device(some))
-    with torch.no_grad(), watch_units(learner.net) as units:
-        evaluate_actions(learner.net, learner.actions, first)
+    net, batch = learner.net, data.batch
+    some = np.arange(batch.n)[:UNITS_MEASURED] if part is None else part[:UNITS_MEASURED]
+    first = batch.take(learner.to_device(some))
     return {
-        **descent.gradient_norms(data.batch, numbers, part),
+        **descent.gradient_norms(batch, numbers, part),
         **data.targets.details(rollout.valid),
-        **units.metrics(first.obs),
+        **unit_metrics(net, first.obs, lambda: evaluate_actions(net, learner.actions, first)),
     }
 
 

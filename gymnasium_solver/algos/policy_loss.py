@@ -3,24 +3,28 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from gymnasium_solver.fast.descent import Descent, Part
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.spaces.actions import ActionKind, mask_tensor
+from gymnasium_solver.tree import map_tree
 
 LR_STEP, LR_MOST = 1.5, 100.0  # of adaptive_kl
 
 
 class Batch(NamedTuple):
-    """Input of a policy-gradient loss: tensors [n, ...], for sequences [S, L, ...]."""
+    """Input of a loss on a rollout: tensors [n, ...], for sequences [S, L, ...], or None for those
+    that a loss does not read."""
 
     obs: Any  # tree of tensors
     actions: Tensor
-    log_prob: Tensor  # under the acting policy
-    advantage: Tensor
-    returns: Tensor
-    value: Tensor  # before the update
+    log_prob: Any = None  # under the acting policy
+    advantage: Any = None
+    returns: Any = None  # what the critic is fitted to
+    value: Any = None  # before the update
     mask: Tensor | None = None  # legal actions, if the env provides masks
     # Set for sequences only:
     valid: Tensor | None = None  # [S, L]: rows to learn from
@@ -30,6 +34,24 @@ class Batch(NamedTuple):
     @property
     def is_sequence(self) -> bool:
         return self.valid is not None
+
+    @property
+    def n(self) -> int:
+        """Number of samples, or of sequences."""
+        return len(self.actions)
+
+    def take(self, index: Tensor | slice | None) -> "Batch":
+        """Select samples or sequences; None: all of them."""
+        return self if index is None else map_tree(lambda column: column[index], self)
+
+    def minibatches(
+        self, descent: Descent, batch_size: int, rng: np.random.Generator, n_rows: int | None = None
+    ) -> list[Part]:
+        """Shuffled minibatches of about `batch_size` samples. For sequences, each has as many
+        sequences as have `batch_size` rows. `n_rows`: see Descent.minibatches."""
+        if self.valid is None:
+            return descent.minibatches(self.n, batch_size, rng, n_rows)
+        return descent.minibatches(self.n, max(1, round(batch_size / self.valid.shape[1])), rng)
 
 
 Evaluated = tuple[Tensor, Tensor, Tensor | None]

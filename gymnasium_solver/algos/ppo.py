@@ -184,10 +184,10 @@ class PPO(Learner):
         cfg, data = self.config, self._prepare(rollout, reward, values)
         by_part, n_left = cfg.normalize_advantages == "batch", cfg.n_epochs
         while n_left:
-            parts = data.minibatches(self.descent, cfg.batch_size, self.rng, data.n_rows)
+            parts = data.batch.minibatches(self.descent, cfg.batch_size, self.rng, data.n_rows)
             n_left, is_changed = n_left - 1, by_part and parts[0] is not None
             while n_left and not (is_changed or cfg.recompute_advantages or cfg.target_kl):
-                parts += data.minibatches(self.descent, cfg.batch_size, self.rng, data.n_rows)
+                parts += data.batch.minibatches(self.descent, cfg.batch_size, self.rng, data.n_rows)
                 n_left -= 1
             yield data, data.standardized(parts) if by_part else data.batch, parts
             if n_left and cfg.recompute_advantages:
@@ -217,11 +217,11 @@ class PPO(Learner):
         of a pass over them."""
         batch, most = data.batch, MEASURED_IMAGES if self.net.has_images else MEASURED_ROWS
         if self.config.adaptive_kl is None:
-            most = min(most, max(LEAST_MEASURED, data.n * self.config.n_epochs // 4))
+            most = min(most, max(LEAST_MEASURED, batch.n * self.config.n_epochs // 4))
         elif not self.net.has_images:
-            most = data.n  # the learning rate follows from it
-        if not batch.is_sequence and data.n > most:
-            batch = data.take(slice(None, None, -(-data.n // most)))
+            most = batch.n  # the learning rate follows from it
+        if not batch.is_sequence and batch.n > most:
+            batch = batch.take(slice(None, None, -(-batch.n // most)))
         found = self.measure.on((batch,), list(numbers.values()))
         return dict(zip(MEASURED, found, strict=False))
 

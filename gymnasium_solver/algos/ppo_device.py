@@ -9,9 +9,8 @@ from torch import Tensor
 from gymnasium_solver import processes
 from gymnasium_solver.algos.device_update import MEASURED_ROWS, DeviceUpdate
 from gymnasium_solver.algos.policy_loss import MEASURED, Batch, evaluate_actions, scaled_losses
-from gymnasium_solver.algos.units import watch_units
+from gymnasium_solver.algos.units import unit_metrics
 from gymnasium_solver.data.device_rollout import DeviceRollout
-from gymnasium_solver.tree import map_tree
 
 if TYPE_CHECKING:
     from gymnasium_solver.algos.ppo import PPO
@@ -68,7 +67,7 @@ class PPODeviceUpdate(DeviceUpdate):
     ) -> dict[str, Tensor]:
         """The metrics of the policy after the update, on evenly spaced rows."""
         stride = -(-len(batch.returns) // MEASURED_ROWS)
-        some: Batch = map_tree(lambda column: column[::stride], batch)
+        some = batch.take(slice(None, None, stride))
         self._measured_rows = some
         numbers = [x if isinstance(x, Tensor) else torch.tensor(x) for x in c.values()]
         found = dict(zip(MEASURED, self.learner.measured(some, numbers), strict=False))
@@ -83,12 +82,11 @@ class PPODeviceUpdate(DeviceUpdate):
 
     def details(self, hp: Mapping[str, float]) -> dict[str, float]:
         """Gradient norms by part of the network and hidden units, on the measured rows."""
-        learner, rows = self.learner, self._measured_rows
+        net, kind, rows = self.learner.net, self.learner.actions, self._measured_rows
         assert rows is not None
-        with torch.no_grad(), watch_units(learner.net) as units:
-            evaluate_actions(learner.net, learner.actions, rows)
-        numbers = {name: hp[name] for name in learner.numbers}
-        return {**self.descent.gradient_norms(rows, numbers), **units.metrics(rows.obs)}
+        numbers = {name: hp[name] for name in self.learner.numbers}
+        units = unit_metrics(net, rows.obs, lambda: evaluate_actions(net, kind, rows))
+        return self.descent.gradient_norms(rows, numbers) | units
 
 
 def _standardized(x: Tensor) -> Tensor:

@@ -22,12 +22,12 @@ from gymnasium_solver.algos import ops
 from gymnasium_solver.algos.configs.pqn import PQNConfig
 from gymnasium_solver.algos.device_update import MEASURED_ROWS, DeviceUpdate
 from gymnasium_solver.algos.learner import Learner
-from gymnasium_solver.algos.q_learning import QBatch, QFit, build_q_network
+from gymnasium_solver.algos.policy_loss import Batch
+from gymnasium_solver.algos.q_learning import QFit, build_q_network
 from gymnasium_solver.data.device_rollout import DeviceRollout
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.nets.q_network import QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy, legal
-from gymnasium_solver.tree import map_tree
 
 
 class PQN(Learner):
@@ -72,13 +72,12 @@ class PQNDeviceUpdate(DeviceUpdate):
         obs, advantage, value = self.advantages(
             rollout, lambda part: net(part).amax(1), cfg.td_lambda
         )
-        batch = self._newest = QBatch(obs, rollout.actions.flatten(), advantage + value)
+        batch = self._newest = Batch(obs, rollout.actions.flatten(), returns=advantage + value)
         found = self.passes(batch, {}, hp["policy_lr"])
         outputs = torch.cat([steps.values for steps in found]).mean(0)
         norm = torch.cat([steps.norms for steps in found]).mean()
         return {**dict(zip(found[0].names, outputs, strict=True)), self.descent.norm: norm}
 
     def details(self, hp: Mapping[str, float]) -> dict[str, float]:
-        stride = -(-len(self._newest.target) // MEASURED_ROWS)
-        rows: QBatch = map_tree(lambda column: column[::stride], self._newest)
-        return self.learner.fit.details(rows)
+        stride = -(-self._newest.n // MEASURED_ROWS)
+        return self.learner.fit.details(self._newest.take(slice(None, None, stride)))

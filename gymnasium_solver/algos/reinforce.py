@@ -57,7 +57,7 @@ class Reinforce(Learner):
         parts = [
             part  # no constant sizes: using a sample twice would change the gradient
             for _ in range(cfg.n_epochs)
-            for part in data.minibatches(self.descent, cfg.batch_size, self.rng)
+            for part in data.batch.minibatches(self.descent, cfg.batch_size, self.rng)
         ]
         more: dict[str, float] = {}
         if self.take_details():

@@ -1,15 +1,13 @@
 """Statistics of a network's hidden units, from a forward pass that is made anyway or for this; and
 how values and TD errors of a batch are spread.
 
-    with watch_units(net) as units:
-        net(batch.obs)
-    metrics |= units.metrics(batch.obs)
+    metrics |= unit_metrics(net, batch.obs, lambda: net(batch.obs))
 
 A unit is dead if its output hardly varies over the batch: a ReLU that never fires, a saturated
 tanh. It passes on no information and gets no gradient.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -97,6 +95,13 @@ def watch_units(net: nn.Module) -> Iterator[Units]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def unit_metrics(net: nn.Module, obs: Any, forward: Callable[[], Any]) -> dict[str, float]:
+    """Metrics of the units in a forward pass over these observations."""
+    with torch.no_grad(), watch_units(net) as units:
+        forward()
+    return units.metrics(obs)
 
 
 def _statistics(layers: Sequence[Tensor]) -> tuple[np.ndarray, ...]:

@@ -93,7 +93,7 @@ def test_the_metrics_of_an_update_are_torchs(space: Any, fields: dict[str, Any])
     for seed in (7, 8, 9):
         rollout = acted(agent, random_rollout(space, seed))
         data = prepared(agent, rollout.first(len(rollout.valid) - (seed == 8)))
-        data.batch.log_prob.sub_(torch.linspace(-0.6, 0.6, data.n))  # some ratios are clipped
+        data.batch.log_prob.sub_(torch.linspace(-0.6, 0.6, data.batch.n))  # some ratios are clipped
         hp = agent.scheduled_values(0, 100)
         coefficients = {name: hp[name] for name in agent.numbers}
         found = agent._measure(data, coefficients)
@@ -104,7 +104,7 @@ def test_the_metrics_of_an_update_are_torchs(space: Any, fields: dict[str, Any])
         for got, torchs in zip(found.values(), wanted, strict=True):
             torch.testing.assert_close(got, torchs, rtol=1e-4, atol=1e-5)
         assert 0 < float(found["opt/ppo/clip_fraction"]) < 1
-        seen.add(data.n)
+        seen.add(data.batch.n)
     assert agent.forwards["measure"].mode == "compiled"
     assert len(seen) > 1
 

@@ -106,8 +106,8 @@ def test_copies_and_reset_rows_do_not_count() -> None:
 def test_minibatches_are_whole_sequences() -> None:
     agent, rollout = collected("Probe/Memory-v0", sequence_length=4)
     data = prepared(agent, rollout)
-    rows = data.minibatches(agent.descent, 8, np.random.default_rng(0), 66)
-    parts = [data.take(torch.from_numpy(r)) for r in rows if r is not None]
+    rows = data.batch.minibatches(agent.descent, 8, np.random.default_rng(0), 66)
+    parts = [data.batch.take(torch.from_numpy(r)) for r in rows if r is not None]
     assert [len(part.advantage) for part in parts] == [2] * 9
     assert all(part.advantage.shape[1] == 4 for part in parts)
     together = torch.cat([part.advantage for part in parts])

@@ -135,10 +135,7 @@ class SelfImitation(Extension):
         return Batch(
             obs=parts[""] if list(parts) == [""] else parts,
             actions=to_device(columns["actions"][index]),
-            log_prob=returns,  # not read
-            advantage=returns,
             returns=returns,
-            value=returns,
             mask=to_device(columns["mask"][index]) if "mask" in columns else None,
         )
 
