@@ -23,7 +23,7 @@ def test_targets_are_those_of_the_best_next_action() -> None:
     cut = 2 + 0.9 * 7  # the best of s3, the final observation
     first = 1 + 0.9 * (0.5 * 8 + 0.5 * cut)  # the best of s2 is 8
     last = 3 + 0.9 * 20  # the best of s4
-    assert batch.target.tolist() == pytest.approx([first, cut, last])
+    assert batch.returns.tolist() == pytest.approx([first, cut, last])
     assert batch.actions.tolist() == [0, 2, 1]
     assert batch.obs.tolist() == [1, 2, 0], "the reset row is not learnt from"
 
@@ -31,7 +31,7 @@ def test_targets_are_those_of_the_best_next_action() -> None:
 def test_a_terminated_episode_has_no_next_value() -> None:
     rollout = crafted_rollout()
     rollout.terminated[1], rollout.truncated[1] = True, False
-    target = batch_of(agent_for(), rollout).target.tolist()
+    target = batch_of(agent_for(), rollout).returns.tolist()
     assert target == pytest.approx([1 + 0.9 * (0.5 * 8 + 0.5 * 2), 2, 21])
 
 
@@ -41,7 +41,7 @@ def test_forbidden_actions_are_not_bootstrapped_from() -> None:
     rollout.mask[1, 0] = [True, False, True]  # s2: 5 is left
     rollout.mask[2, 0] = [False, False, True]  # s3: 0 is left
     rollout.mask[4, 0] = [True, True, False]  # s4: 10 is left
-    target = batch_of(agent_for(), rollout).target.tolist()
+    target = batch_of(agent_for(), rollout).returns.tolist()
     cut = 2 + 0.9 * 0
     assert target == pytest.approx([1 + 0.9 * (0.5 * 5 + 0.5 * cut), cut, 3 + 0.9 * 10])
 
@@ -52,8 +52,8 @@ def test_rewards_are_normalised_before_returns_are_summed() -> None:
     scale = 0.5
     scaled.reward_normalizer.var, scaled.reward_normalizer.count = np.array(1 / scale**2), 1e9
     rollout.reward *= 1 / scale
-    got = batch_of(scaled, rollout).target
-    torch.testing.assert_close(got, batch_of(plain, crafted_rollout()).target, rtol=1e-4, atol=1e-4)
+    got = batch_of(scaled, rollout).returns
+    torch.testing.assert_close(got, batch_of(plain, crafted_rollout()).returns, rtol=1e-4, atol=1e-4)
 
 
 def test_one_step_moves_the_value_of_the_action_taken_towards_its_target() -> None:

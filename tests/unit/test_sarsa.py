@@ -27,7 +27,7 @@ def test_the_next_action_is_the_one_taken_or_a_draw_of_the_policy() -> None:
 def test_targets() -> None:
     batch = batch_of(agent_for(exploration="greedy"), crafted_rollout())
     # Q(s2, a2) = 5 although a1 is worth 8; Q(s3, a1) = 7; Q(s4, a2) = 20.
-    assert batch.target.tolist() == pytest.approx([1 + 0.9 * 5, 2 + 0.9 * 7, 3 + 0.9 * 20])
+    assert batch.returns.tolist() == pytest.approx([1 + 0.9 * 5, 2 + 0.9 * 7, 3 + 0.9 * 20])
     assert batch.actions.tolist() == [0, 2, 1]
     assert batch.obs.tolist() == [1, 2, 0], "the reset row is not learnt from"
 
@@ -35,12 +35,12 @@ def test_targets() -> None:
 def test_a_terminated_episode_has_no_next_value() -> None:
     rollout = crafted_rollout()
     rollout.terminated[1], rollout.truncated[1] = True, False
-    target = batch_of(agent_for(exploration="greedy"), rollout).target.tolist()
+    target = batch_of(agent_for(exploration="greedy"), rollout).returns.tolist()
     assert target == pytest.approx([5.5, 2, 21])
 
 
 def test_with_lambda_the_later_rewards_count_too() -> None:
-    target = batch_of(agent_for(exploration="greedy", td_lambda=0.5), crafted_rollout()).target
+    target = batch_of(agent_for(exploration="greedy", td_lambda=0.5), crafted_rollout()).returns
     cut = 2 + 0.9 * 7
     assert target.tolist() == pytest.approx([1 + 0.9 * (0.5 * 5 + 0.5 * cut), cut, 21])
 
@@ -57,7 +57,7 @@ def test_two_envs_out_of_phase() -> None:
     rollout.reward[:, 1] = [7, 0, 1, 2]
     rollout.valid[:, 1] = [True, False, True, True]
     rollout.terminated[0, 1] = True
-    target = batch_of(agent_for(exploration="greedy", n_envs=2), rollout).target.tolist()
+    target = batch_of(agent_for(exploration="greedy", n_envs=2), rollout).returns.tolist()
     # In the order of rows, then envs: (0,0) (0,1) (1,0) (2,1) (3,0) (3,1).
     assert target == pytest.approx([5.5, 7, 8.3, 1 + 0.9 * 7, 21, 2 + 0.9 * 20])
 
