@@ -12,15 +12,13 @@ present weights, without a gradient. A reset row has a weight of 0.
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from gymnasium_solver.algos.r2d2 import priorities
+from gymnasium_solver.algos.r2d2 import after_burn_in, priorities
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.nets.actor_critics import ActorCritics, Branch
 from gymnasium_solver.nets.encoder import Encoded
-from gymnasium_solver.tree import map_tree
 
 
 class Transitions:
@@ -95,18 +93,8 @@ class SequenceRows:
         return columns.gather(1, place).flatten(0, 1)
 
     def _seen(self, part: Branch, rows: slice) -> Tensor:
-        given = self.sequences
-        carry = given.carry[part.carry_name]
-        if self.burn_in:
-            early = slice(None, self.burn_in)
-            with torch.no_grad():
-                x = self._encoded(part, early)
-                carry = part.carry_after(x, carry, given.is_first[:, early])
-        return part.sequence(self._encoded(part, rows), carry, given.is_first[:, rows])
-
-    def _encoded(self, part: Branch, rows: slice) -> Encoded:
-        obs = map_tree(lambda column: column[:, rows].flatten(0, 1), self.sequences.obs)
-        return self.net.encoder_of(part)(obs)
+        encoder = self.net.encoder_of(part)
+        return after_burn_in(encoder, part, part.carry_name, self.sequences, rows)
 
 
 Rows = Transitions | SequenceRows

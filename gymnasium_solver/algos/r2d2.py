@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gymnasium_solver.data.sequences import SequenceBatch
+from gymnasium_solver.nets.encoder import ObsEncoder
 from gymnasium_solver.nets.heads import huber
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.tree import map_tree
@@ -35,18 +36,28 @@ def unscaled(y: Tensor) -> Tensor:
     return y.sign() * (((root - 1.0) / (2.0 * eps)).square() - 1.0)
 
 
-def sequence_values(net: QNetwork, head: QHead, batch: SequenceBatch, burn_in: int) -> Tensor:
-    """Values of the rows after burn-in [B, L + 1, A] by a head, online or target."""
-    carry, is_early, is_late = batch.carry["core"], slice(None, burn_in), slice(burn_in, None)
+def after_burn_in(
+    encoder: ObsEncoder, part: Any, name: str, batch: SequenceBatch, rows: slice
+) -> Tensor:
+    """What a part of a network with a core says about these rows of sequences, [B * L, ...]; those
+    before bring its carry, of this name, up to date."""
+    carry = batch.carry[name]
 
     def encoded(rows: slice) -> Any:
-        return net.encoder(map_tree(lambda part: part[:, rows].flatten(0, 1), batch.obs))
+        return encoder(map_tree(lambda column: column[:, rows].flatten(0, 1), batch.obs))
 
-    if burn_in:
+    if rows.start:
+        early = slice(None, rows.start)
         with torch.no_grad():
-            carry = head.carry_after(encoded(is_early), carry, batch.is_first[:, is_early])
-    q = head.sequence(encoded(is_late), carry, batch.is_first[:, is_late])
-    return q.view(len(carry), -1, q.shape[1])
+            carry = part.carry_after(encoded(early), carry, batch.is_first[:, early])
+    found: Tensor = part.sequence(encoded(rows), carry, batch.is_first[:, rows])
+    return found
+
+
+def sequence_values(net: QNetwork, head: QHead, batch: SequenceBatch, burn_in: int) -> Tensor:
+    """Values of the rows after burn-in [B, L + 1, A] by a head, online or target."""
+    q = after_burn_in(net.encoder, head, "core", batch, slice(burn_in, None))
+    return q.view(len(batch.weight), -1, q.shape[1])
 
 
 def sequence_errors(

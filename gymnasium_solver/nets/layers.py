@@ -1,6 +1,6 @@
 """Builds the layers that a config lists one by one, or as a graph (config/layer_list.py)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -204,31 +204,27 @@ def dense_layers(
 
 
 def _dense(layer: Layer, n_in: int, generator: torch.Generator) -> tuple[nn.Module, int]:
-    kind = layer["kind"]
-    if kind == "linear":
-        return _linear(layer, n_in, generator), layer["width"]
-    if kind == "noisy":
-        return Noisy(n_in, layer["width"], layer["sigma"], generator), layer["width"]
-    if kind in ("batch_norm", "batch_renorm"):
-        return BatchNorm(n_in, layer.get("warmup")), n_in
-    if kind == "layer_norm":
-        return nn.LayerNorm(n_in), n_in
-    if kind == "rms_norm":
-        return nn.RMSNorm(n_in), n_in
-    if kind == "dropout":
-        return Dropout(layer["share"], generator), n_in
-    if kind == "simnorm":
-        if n_in % layer["groups_of"]:
-            raise ConfigError(
-                f"layers: simnorm in groups of {layer['groups_of']} does not divide {n_in} units"
-            )
-        return SimNorm(layer["groups_of"]), n_in
+    kind, width = layer["kind"], layer.get("width", n_in)
+    if kind == "simnorm" and n_in % layer["groups_of"]:
+        raise ConfigError(
+            f"layers: simnorm in groups of {layer['groups_of']} does not divide {n_in} units"
+        )
     if kind == "residual":
         inner, width = dense_layers(layer["layers"], n_in, generator)
         if width != n_in:
             raise ConfigError(f"layers: a residual block must keep its width {n_in}, not {width}")
         return Residual(inner), n_in
-    return ACTIVATIONS[kind](), n_in
+    make: dict[str, Callable[[], nn.Module]] = {
+        "linear": lambda: _linear(layer, n_in, generator),
+        "noisy": lambda: Noisy(n_in, width, layer["sigma"], generator),
+        "batch_norm": lambda: BatchNorm(n_in),
+        "batch_renorm": lambda: BatchNorm(n_in, layer["warmup"]),
+        "layer_norm": lambda: nn.LayerNorm(n_in),
+        "rms_norm": lambda: nn.RMSNorm(n_in),
+        "dropout": lambda: Dropout(layer["share"], generator),
+        "simnorm": lambda: SimNorm(layer["groups_of"]),
+    }
+    return (make.get(kind) or ACTIVATIONS[kind])(), width
 
 
 def _linear(layer: Layer, n_in: int, generator: torch.Generator) -> nn.Module:

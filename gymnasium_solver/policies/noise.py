@@ -7,6 +7,7 @@ from gymnasium_solver.nets.sde import SdeHead
 
 MATRIX, AGE = "sde_matrix", "sde_age"
 Carry = dict[str, np.ndarray]
+Rng = np.random.Generator
 
 
 class Noise:
@@ -21,12 +22,7 @@ class Noise:
         return {"noise": np.zeros((n, self.width), np.float32)} if self.keeps else {}
 
     def normal(
-        self,
-        carry: Carry,
-        is_first: np.ndarray,
-        std: float,
-        first_std: float,
-        rng: np.random.Generator,
+        self, carry: Carry, is_first: np.ndarray, std: float, first_std: float, rng: Rng
     ) -> tuple[np.ndarray, Carry]:
         """keeps * (last noise) + std * (standard normal) [n, width]; first_std * (standard normal)
         at the start of an episode. Also returns the carry."""
@@ -37,9 +33,7 @@ class Noise:
         noise = np.where(is_first[:, None], np.float32(first_std) * fresh, lasting)
         return noise, {**carry, "noise": noise}
 
-    def exponential(
-        self, carry: Carry, is_first: np.ndarray, rng: np.random.Generator
-    ) -> tuple[np.ndarray, Carry]:
+    def exponential(self, carry: Carry, is_first: np.ndarray, rng: Rng) -> tuple[np.ndarray, Carry]:
         """Standard exponentials [n, width]: the env's last ones with probability `keeps`, otherwise
         new ones."""
         n = len(is_first)
@@ -64,12 +58,7 @@ class RepeatedNoise(Noise):
         return {"noise": np.zeros((n, self.width), np.float32), "noise_left": np.zeros(n, np.int64)}
 
     def normal(
-        self,
-        carry: Carry,
-        is_first: np.ndarray,
-        std: float,
-        first_std: float,
-        rng: np.random.Generator,
+        self, carry: Carry, is_first: np.ndarray, std: float, first_std: float, rng: Rng
     ) -> tuple[np.ndarray, Carry]:
         n, left = len(is_first), carry["noise_left"]
         fresh = np.float32(std) * rng.standard_normal((n, self.width), dtype=np.float32)
@@ -97,9 +86,7 @@ class StateNoise:
         shape = (n, *self.head.log_std.shape)
         return {MATRIX: np.zeros(shape, np.float32), AGE: np.full(n, -1)}
 
-    def __call__(
-        self, features: np.ndarray, carry: Carry, rng: np.random.Generator
-    ) -> tuple[np.ndarray, Carry]:
+    def __call__(self, features: np.ndarray, carry: Carry, rng: Rng) -> tuple[np.ndarray, Carry]:
         """The noise [N, A] for features [N, H], and the carry after it."""
         matrix, age = carry[MATRIX], carry[AGE]
         is_due = (age < 0) | self._starts_rollout

@@ -5,7 +5,7 @@ all of them at the same points and does not know which there are; which of them 
 decided here.
 """
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gymnasium_solver.algos.configs.shared import (
     DatasetFields,
@@ -13,17 +13,20 @@ from gymnasium_solver.algos.configs.shared import (
     SelfImitationFields,
 )
 from gymnasium_solver.algos.extensions.demonstrations import LearntDemonstrations
-from gymnasium_solver.algos.extensions.extension import Extension, Host
+from gymnasium_solver.algos.extensions.extension import Extension
 from gymnasium_solver.algos.extensions.hindsight import HindsightReplay
 from gymnasium_solver.algos.extensions.intrinsic import IntrinsicReward
 from gymnasium_solver.algos.extensions.monitor import Monitor
 from gymnasium_solver.algos.extensions.self_imitation import SelfImitation
 
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.learner import Learner
 
-def extensions_for(learner: Host) -> list[Extension]:
+
+def extensions_for(learner: "Learner") -> list[Extension]:
     """The extensions that a learner's config asks for."""
     cfg = learner.config
-    wanted: dict[Callable[[Host], Extension], bool] = {
+    wanted: dict[type[Extension], bool] = {
         LearntDemonstrations: isinstance(cfg, DatasetFields),
         HindsightReplay: isinstance(cfg, OffPolicyConfig) and cfg.her is not None,
         IntrinsicReward: cfg.intrinsic is not None,

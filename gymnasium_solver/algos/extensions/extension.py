@@ -1,42 +1,18 @@
-"""An extension of a learner, the learner that it uses, and what it is given after an update."""
+"""An extension of a learner, and what it is given after an update."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from gymnasium_solver.data.demonstrations import Demonstrations
 from gymnasium_solver.data.hindsight import Hindsight
 from gymnasium_solver.data.rollout import Rollout
-from gymnasium_solver.fast.descent import Descent
-from gymnasium_solver.fast.execution import Execution
-from gymnasium_solver.fast.optimizer import Optimizer
-from gymnasium_solver.nets.network import Network
-from gymnasium_solver.spaces.actions import ActionKind
-from gymnasium_solver.spaces.observations import GoalFunctions, Space
+from gymnasium_solver.spaces.observations import GoalFunctions
 
-
-class Host(Protocol):
-    """What extensions use of their learner."""
-
-    config: Any
-    observation_space: Space
-    actions: ActionKind
-    network: Network
-    net: Any
-    device: torch.device
-    seed: int
-    extension_seed: int
-    rng: np.random.Generator
-    execution: Execution
-    optimizers: dict[str, Optimizer]
-    descents: dict[str, Descent]
-    wants_details: bool
-
-    def add_descent(self, name: str, loss: Any, *, share: Descent) -> Descent: ...
-    def to_device(self, array: np.ndarray) -> Tensor: ...
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.learner import Learner
 
 
 class Learnt(NamedTuple):
@@ -62,7 +38,7 @@ class Extension:
     demonstrations: Demonstrations | None = None
     """What is learnt from in place of the environment."""
 
-    def __init__(self, learner: Host):
+    def __init__(self, learner: "Learner"):
         self.learner = learner
 
     def attach(self) -> None:

@@ -7,13 +7,13 @@ own, never by those of the environment's rewards. With a replay buffer it is sto
 its own and does not fade there. Scores and episode returns are never touched.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.algos.extensions.extension import Extension, Host
+from gymnasium_solver.algos.extensions.extension import Extension
 from gymnasium_solver.config.nested import Intrinsic
 from gymnasium_solver.data.novelty import (
     EpisodeMemory,
@@ -33,6 +33,9 @@ from gymnasium_solver.nets.network import Network
 from gymnasium_solver.nets.normalizer import RewardNormalizer
 from gymnasium_solver.spaces.observations import Space, map_obs
 from gymnasium_solver.tree import map_tree
+
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.learner import Learner
 
 CLIP_OBS = 5.0  # normalised observations of RND, as in the paper
 
@@ -135,7 +138,7 @@ class IntrinsicReward(Extension):
     bytes_per_transition = 4
     gives_bonus = True
 
-    def __init__(self, learner: Host):
+    def __init__(self, learner: "Learner"):
         super().__init__(learner)
         cfg: Intrinsic = learner.config.intrinsic
         self.cfg, space = cfg, learner.observation_space

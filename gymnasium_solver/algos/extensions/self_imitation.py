@@ -15,13 +15,13 @@ observation. The memory, and the episodes not yet finished, are part of a checkp
 """
 
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from gymnasium_solver.algos.extensions.extension import Extension, Host, Learnt
+from gymnasium_solver.algos.extensions.extension import Extension, Learnt
 from gymnasium_solver.algos.policy_loss import Batch, evaluate_actions
 from gymnasium_solver.data.priorities import Priorities
 from gymnasium_solver.data.rollout import Rollout
@@ -29,6 +29,9 @@ from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.nets.actor_critic import ActorCritic
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import obs_arrays
+
+if TYPE_CHECKING:
+    from gymnasium_solver.algos.learner import Learner
 
 LEAST_GOOD = 64.0
 ALPHA, EPS = 0.6, 1e-6
@@ -40,7 +43,7 @@ class SelfImitation(Extension):
     name = "sil"
     descent: Descent
 
-    def __init__(self, learner: Host):
+    def __init__(self, learner: "Learner"):
         super().__init__(learner)
         self.size: int = learner.config.sil_buffer_size
         self.priorities = Priorities(self.size, alpha=ALPHA, eps=EPS)
