@@ -9,9 +9,6 @@ so that actor and critic share only what they should. If the encoded observation
 vector, this is the identity and has no weights.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
@@ -76,8 +73,8 @@ class Features(nn.Module):
         super().__init__()
         self._has_vector = encoder.width > 0
         self._is_identity = encoder.is_vector and not network.input_dims and not network.graph
-        self._images = [f"image {name}" for name in encoder.layouts]
-        self._indices = [f"index {name}" for name in encoder.index_sizes]
+        self._columns = list(encoder.columns.items())
+        self._images, self._indices = [*encoder.layouts], [*encoder.index_sizes]
         widths: dict[str, int] = {name: b - a for name, (a, b) in encoder.columns.items()}
         self.convolutions = nn.ModuleList()
         for name in encoder.layouts:
@@ -94,14 +91,18 @@ class Features(nn.Module):
             widths[name] = width * len(sizes)
         self.torso: nn.Module | None = None
         self.graph: Graph | None = None
+        self.own_layers = nn.ModuleList()
+        self.positions: dict[str, tuple[int, int]] = {}
+        """Where the numbers of a part stand in the features, if it has no layers of its own."""
         if network.graph is not None:
-            self._build_graph(network.graph, widths, encoder, generator)
+            images = {name or WHOLE: layout[:3] for name, layout in encoder.layouts.items()}
+            named = {name or WHOLE: width for name, width in widths.items()}
+            self.graph = Graph(network.graph, named, images, generator)
+            self.width = self.graph.width
+            self._apart = [*encoder.columns, *self._images, *self._indices]
             return
         # Parts with layers of their own come after the others.
         self._apart = [name for name, dims in network.input_dims.items() if dims]
-        self._columns = list(encoder.columns.items())
-        self._parts = [*encoder.layouts, *encoder.index_sizes]
-        self.own_layers = nn.ModuleList()
         # Batch norm is of the layers that get both observations of a transition in one pass.
         plain = network._replace(
             block="mlp" if network.block == "flash" else network.block,
@@ -113,8 +114,6 @@ class Features(nn.Module):
             self.own_layers.append(nn.Sequential(*own))
             widths[name] = dims[-1]
         self.width = sum(widths.values())
-        self.positions: dict[str, tuple[int, int]] = {}
-        """Where the numbers of a part stand in the features, if it has no layers of its own."""
         start = 0
         for name in encoder.columns:
             if name not in self._apart:
@@ -123,59 +122,28 @@ class Features(nn.Module):
         if network.torso is not None:
             self.torso, self.width = network.torso(self.width, generator)
 
-    def _build_graph(
-        self,
-        nodes: Mapping[str, Any],
-        widths: dict[str, int],
-        encoder: ObsEncoder,
-        generator: torch.Generator,
-    ) -> None:
-        images = {name or WHOLE: layout[:3] for name, layout in encoder.layouts.items()}
-        named = {name or WHOLE: width for name, width in widths.items()}
-        self.graph = Graph(nodes, named, images, generator)
-        self.width = self.graph.width
-        self.own_layers, self.positions = nn.ModuleList(), {}
-        self._columns = list(encoder.columns.items())
-        self._parts = [*encoder.layouts, *encoder.index_sizes]
-        self._apart = [*encoder.columns, *self._parts]
-
     def forward(self, x: Encoded) -> Tensor:
-        if self.graph is not None:
-            _, parts = self._split(x if isinstance(x, dict) else {"": x})
-            return self.graph({name or WHOLE: part for name, part in parts.items()})
-        joined = self._joined(x)
-        return joined if self.torso is None else self.torso(joined)
-
-    def _joined(self, x: Encoded) -> Tensor:
         if self._is_identity:
             assert isinstance(x, Tensor)
-            return x
-        columns, parts = self._split(x if isinstance(x, dict) else {"": x})
+            return x if self.torso is None else self.torso(x)
+        parts = self._parts(x if isinstance(x, dict) else {"": x})
+        if self.graph is not None:
+            return self.graph({name or WHOLE: part for name, part in parts.items()})
+        columns = [part for name, part in parts.items() if name not in self._apart]
         for name, layers in zip(self._apart, self.own_layers, strict=True):
             columns.append(layers(parts[name]))
-        return columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
+        joined = columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
+        return joined if self.torso is None else self.torso(joined)
 
-    def _split(self, x: dict[str, Tensor]) -> tuple[list[Tensor], dict[str, Tensor]]:
-        """The columns that are joined as they are, and those of parts with layers of their own."""
-        columns: list[Tensor] = []
-        apart: dict[str, Tensor] = {}
-        if self._has_vector and not any(name in self._apart for name, _ in self._columns):
-            columns.append(x[""])
+    def _parts(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The features of each part; "" for all columns if none of them has layers of its own."""
+        parts: dict[str, Tensor] = {}
+        if self._has_vector and any(name in self._apart for name, _ in self._columns):
+            parts = {name: x[""][:, start:stop] for name, (start, stop) in self._columns}
         elif self._has_vector:
-            for name, (start, stop) in self._columns:
-                part = x[""][:, start:stop]
-                if name in self._apart:
-                    apart[name] = part
-                else:
-                    columns.append(part)
-        found = [
-            layers(x[name]) for name, layers in zip(self._images, self.convolutions, strict=True)
-        ]
+            parts[""] = x[""]
+        for name, layers in zip(self._images, self.convolutions, strict=True):
+            parts[name] = layers(x[f"image {name}"])
         for name, embedding in zip(self._indices, self.embeddings, strict=True):
-            found.append(embedding(x[name]).flatten(1))
-        for name, part in zip(self._parts, found, strict=True):
-            if name in self._apart:
-                apart[name] = part
-            else:
-                columns.append(part)
-        return columns, apart
+            parts[name] = embedding(x[f"index {name}"]).flatten(1)
+        return parts
