@@ -142,7 +142,7 @@ def test_pqn_learns_what_it_acted_with() -> None:
     best = np.where(mask[1:], q[1:], -np.inf).max(2)
     wanted = rollout.reward + 0.5 * ~rollout.terminated * best
     torch.testing.assert_close(
-        batch.target[valid], cut(torch.from_numpy(wanted.astype(np.float32)))[valid]
+        batch.returns[valid], cut(torch.from_numpy(wanted.astype(np.float32)))[valid]
     )
     agent.update(rollout, 66, 1000)
     assert agent.fit.descent.mode == "recorded"
