@@ -137,10 +137,6 @@ class ActorCritic(ObsNetwork):
 
     # -- sequences --------------------------------------------------------------------------
 
-    def initial_carry(self, n: int) -> Tensor:
-        assert self.core is not None
-        return torch.zeros(n, self.core.carry_width, device=self.device)
-
     def sequence(
         self, obs: TensorObs, carry: Tensor, is_first: Tensor
     ) -> tuple[Tensor, Tensor | None, Tensor]:

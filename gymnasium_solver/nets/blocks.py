@@ -203,14 +203,11 @@ class Blocks:
 
     def _batch_norm(self, width: int) -> nn.Module:
         shape = (self.n, 1, width) if self.n else (1, width)
-        return (
-            BatchRenorm(shape, FLASH_EPSILON, True) if self.kind == "flash" else BatchRenorm(shape)
-        )
+        given = (FLASH_EPSILON, True) if self.kind == "flash" else ()
+        return BatchRenorm(shape, *given)
 
     def _renorm(self, width: int) -> list[nn.Module]:
-        if self.norm != "renorm":
-            return []
-        return [BatchRenorm((self.n, 1, width) if self.n else (1, width))]
+        return [self._batch_norm(width)] if self.norm == "renorm" else []
 
     def _norm(self, width: int, norm: Literal["layer", "rms"]) -> nn.Module:
         if norm == "rms":

@@ -102,8 +102,7 @@ def use_network(net: Any, obs: Any, n_actions: int) -> None:
     if isinstance(net, QNetwork) and net.q.core is not None:
         net.step(obs, torch.zeros(n, net.q.core.carry_width, device=is_first.device), is_first)
     elif getattr(net, "core", None) is not None:
-        row = map_tree(lambda part: part.unsqueeze(0), obs)
-        net.sequence(row, net.initial_carry(n), is_first.unsqueeze(0))
+        net.step_valued(obs, torch.zeros(n, net.core.carry_width, device=is_first.device), is_first)
     elif isinstance(net, ActorCritics) and net.has_memory:
         carry = net.initial_carry(n)
         outputs, _ = net.step(obs, carry[net.actor.carry_name], is_first)

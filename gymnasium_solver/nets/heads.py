@@ -17,6 +17,7 @@ hl_gauss   the same; the target is a normal distribution around it (Farebrother 
 quantile   quantiles of the return by regression (Dabney et al. 2018)
 """
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -100,12 +101,15 @@ class DistributionHead(nn.Module):
     """Base of the heads with several outputs for a value."""
 
     n_outputs: int
+    value: Callable[[Tensor], Tensor]
+    loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    moved: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """The target: r + discount * Z."""
 
-    def value(self, outputs: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def loss(self, outputs: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
+    def target(
+        self, outputs: Tensor, reward: Tensor, discount: Tensor, shift: Tensor | None = None
+    ) -> Tensor:
+        return self.moved(outputs, reward if shift is None else reward + discount * shift, discount)
 
     def critics_loss(
         self, outputs: Tensor, wanted: Tensor, weight: Tensor
@@ -138,11 +142,7 @@ class CategoricalHead(DistributionHead):
     def value(self, outputs: Tensor) -> Tensor:
         return (torch.softmax(outputs, dim=-1) * self.support).sum(-1)
 
-    def target(
-        self, outputs: Tensor, reward: Tensor, discount: Tensor, shift: Tensor | None = None
-    ) -> Tensor:
-        if shift is not None:
-            reward = reward + discount * shift
+    def moved(self, outputs: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
         if self.kind != "c51":
             return self.known(reward + discount * self.value(outputs))
         shifted = reward.unsqueeze(-1) + discount.unsqueeze(-1) * self.support  # [B, K]
@@ -239,11 +239,7 @@ class QuantileHead(DistributionHead):
     def value(self, outputs: Tensor) -> Tensor:
         return outputs.mean(-1)
 
-    def target(
-        self, outputs: Tensor, reward: Tensor, discount: Tensor, shift: Tensor | None = None
-    ) -> Tensor:
-        if shift is not None:
-            reward = reward + discount * shift
+    def moved(self, outputs: Tensor, reward: Tensor, discount: Tensor) -> Tensor:
         return reward.unsqueeze(-1) + discount.unsqueeze(-1) * outputs
 
     def known(self, returns: Tensor) -> Tensor:

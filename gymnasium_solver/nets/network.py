@@ -101,7 +101,10 @@ def network_for(config: LearnerConfig, space: Space) -> Network:
         clip=config.clip_obs,
         recurrence=recurrence,
     )
-    head = None if config.head == "linear" else partial(_head, config)
+    head = None
+    if config.head != "linear":
+        factory: HeadFactory = heads.get(config.head)
+        head = lambda n_in, n_out, g: factory(n_in, n_out, config, g)  # noqa: E731
     if config.policy in BUILT_IN and config.layers is None:
         return layers._replace(head=head, block=config.block, norm=config.norm)
     own = type(config).model_fields["norm"].default  # of the algorithm, for hidden_dims
@@ -109,7 +112,9 @@ def network_for(config: LearnerConfig, space: Space) -> Network:
         raise ConfigError("block and norm describe hidden_dims; remove them, or layers and policy")
     if config.layers is not None:
         return _listed(config, layers)._replace(head=head)
-    return layers._replace(hidden_dims=(), torso=partial(_torso, config), head=head)
+    made: TorsoFactory = networks.get(config.policy)
+    torso = lambda n_in, g: made(n_in, config, g)  # noqa: E731
+    return layers._replace(hidden_dims=(), torso=torso, head=head)
 
 
 def _with_heads(config: LearnerConfig, space: Space, network: Network) -> Network:
@@ -209,16 +214,6 @@ def _listed(config: LearnerConfig, network: Network) -> Network:
     return network._replace(
         hidden_dims=(), cnns=cnns, torso=torso, needs_torch=needs_torch(config.layers)
     )
-
-
-def _torso(config: LearnerConfig, n_in: int, generator: torch.Generator) -> tuple[nn.Module, int]:
-    torso: TorsoFactory = networks.get(config.policy)
-    return torso(n_in, config, generator)
-
-
-def _head(config: LearnerConfig, n_in: int, n_out: int, generator: torch.Generator) -> nn.Module:
-    head: HeadFactory = heads.get(config.head)
-    return head(n_in, n_out, config, generator)
 
 
 def _layers(config: LearnerConfig, space: Space, images: list[str]) -> Network:

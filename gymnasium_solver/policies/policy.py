@@ -507,29 +507,15 @@ class ActorPolicy(Policy):
 
     @torch.no_grad()
     def outlook(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Outlook:
-        outputs, value = self._both(obs, carry, is_first)
-        outputs = mask_outputs(outputs, mask)
+        net, device = self.net, self.net.device
+        given = (obs, carry["core"], is_first) if self.has_memory else (obs,)
+        inputs = map_tree(lambda part: on_device(part, device), given)
+        value = None if net.critic_head is None else net.value(*inputs).cpu().numpy()
+        outputs = mask_outputs(net.step(*inputs)[0].cpu().numpy(), mask)
         moments = self.actions.moments(outputs, self.log_std())
         if moments is None:
             return Outlook(probabilities=self.actions.probabilities(outputs), value=value)
         return Outlook(mean=moments[0], std=moments[1], value=value)
-
-    def _both(
-        self, obs: ActObs, carry: Carry, is_first: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """The actor's outputs, and the values where the network has them."""
-        net, device = self.net, self.net.device
-        rows = map_tree(lambda part: on_device(part, device), obs)
-        if net.core is not None:
-            sequence = map_tree(lambda part: part.unsqueeze(1), rows)
-            core, first = on_device(carry["core"], device), on_device(is_first, device)
-            outputs, value, _ = net.sequence(sequence, core, first.unsqueeze(1))
-        elif net.critic_head is None:
-            outputs, value = net.actor(rows), None
-        else:
-            outputs, value = net(rows)
-        value = None if value is None else net.value_of(value)
-        return outputs.cpu().numpy(), None if value is None else value.cpu().numpy()
 
     def initial_carry(self, n: int) -> Carry:
         carry = {} if self.noise is None else self.noise.initial(n)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.algos.learner import Learner
 
 CLIP_OBS = 5.0  # normalised observations of RND, as in the paper
+MOMENTS = "optimizer."  # how the names of saved moments begin
 
 
 class RandomNetwork(nn.Module):
@@ -78,6 +79,9 @@ class Rnd:
         self.target = RandomNetwork(self.encoder, plain, cfg, generator).to(device)
         self.target.requires_grad_(False)
         self.predictor = RandomNetwork(self.encoder, plain, cfg, generator).to(device)
+        self.parts = nn.ModuleDict(
+            {"encoder": self.encoder, "target": self.target, "predictor": self.predictor}
+        )
         self.has_images = bool(network.cnns)
         self.optimizer = FlatOptimizer([Group("predictor", self.predictor, eps=1e-8)])
         self.descent = Descent(
@@ -117,20 +121,14 @@ class Rnd:
         return float(self.descent(rows, {}, self.cfg.lr, parts).means()["loss"])
 
     def tensors(self) -> dict[str, Tensor]:
-        named = {f"encoder.{k}": v for k, v in self.encoder.state_dict().items()}
-        named |= {f"target.{k}": v for k, v in self.target.state_dict().items()}
-        named |= {f"predictor.{k}": v for k, v in self.predictor.state_dict().items()}
-        return named | {f"optimizer.{k}": v for k, v in self.optimizer.state().items()}
+        moments = self.optimizer.state()
+        return self.parts.state_dict() | {f"{MOMENTS}{k}": v for k, v in moments.items()}
 
     def load(self, tensors: dict[str, Any]) -> None:
-        own = self.tensors()
-        with torch.no_grad():
-            for name, value in own.items():
-                if not name.startswith("optimizer."):
-                    value.copy_(torch.as_tensor(tensors[name]))
-        prefix = "optimizer."
-        moments = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        self.optimizer.load_state(moments)
+        moments = {k: v for k, v in tensors.items() if k.startswith(MOMENTS)}
+        own = {name: tensors[name] for name in self.parts.state_dict()}
+        self.parts.load_state_dict({k: torch.as_tensor(v) for k, v in own.items()})
+        self.optimizer.load_state({k.removeprefix(MOMENTS): v for k, v in moments.items()})
 
 
 class IntrinsicReward(Extension):
@@ -221,7 +219,8 @@ class IntrinsicReward(Extension):
         valid = rollout.valid
         found: dict[str, float] = {}
         if self.memory is not None:
-            x = self._embedded(_flat(rollout.obs)).reshape(len(valid) + 1, valid.shape[1], -1)
+            x = self.states.unit(columns(_flat(rollout.obs))) @ self.projection
+            x = x.reshape(len(valid) + 1, valid.shape[1], -1)
             start = x[0] if rollout.is_restart else None
             return self.memory(start, x[1:], rollout.is_first[1:]), {}
         if self.cfg.kind == "episodic_count":
@@ -257,11 +256,6 @@ class IntrinsicReward(Extension):
             errors[1, rows] = self.rnd.errors(map_obs(lambda part: part[rows], flat))
         loss = self.rnd.learn(chosen, len(rows), valid.size, self.learner.rng)
         return after, before, loss
-
-    def _embedded(self, obs: Any) -> np.ndarray:
-        unit: np.ndarray = self.states.unit(columns(obs))
-        embedded: np.ndarray = unit @ self.projection
-        return embedded
 
     # -- state ------------------------------------------------------------------------------
 

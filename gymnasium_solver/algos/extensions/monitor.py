@@ -22,7 +22,7 @@ from gymnasium_solver.algos.units import watch_units
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.nets.describe import use_network
-from gymnasium_solver.spaces.observations import join_obs, map_obs
+from gymnasium_solver.spaces.observations import join_obs, map_obs, obs_len
 from gymnasium_solver.tree import map_tree
 
 MOST_ROWS, FEWEST_ROWS = 512, 16
@@ -45,15 +45,11 @@ class Monitor(Extension):
         """Metrics, or {} until enough was collected and learnt."""
         if self._before is None:
             return {}
-        before, names, optimizers = (
-            self._before,
-            self.learner.config.monitor,
-            self.learner.optimizers,
-        )
+        before, names = self._before, self.learner.config.monitor
+        optimizers = self.learner.optimizers
         self._obs.append(map_obs(np.copy, rollout.valid_obs()))
-        n = sum(len(_first(obs)) for obs in self._obs)
         has_changed = any(not own.flat.equal(before[k]) for k, own in optimizers.items())
-        if not has_changed or n < FEWEST_ROWS:
+        if not has_changed or sum(map(obs_len, self._obs)) < FEWEST_ROWS:
             return {}
         found: dict[str, float] = {}
         for name, own in optimizers.items():
@@ -92,8 +88,3 @@ def effective_rank(features: Tensor) -> float:
     shares = values / total
     shares = shares[shares > 0]
     return math.exp(float(-(shares * shares.log()).sum()))
-
-
-def _first(obs: Any) -> np.ndarray:
-    array: np.ndarray = next(iter(obs.values())) if isinstance(obs, dict) else obs
-    return array
