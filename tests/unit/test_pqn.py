@@ -53,7 +53,9 @@ def test_rewards_are_normalised_before_returns_are_summed() -> None:
     scaled.reward_normalizer.var, scaled.reward_normalizer.count = np.array(1 / scale**2), 1e9
     rollout.reward *= 1 / scale
     got = batch_of(scaled, rollout).returns
-    torch.testing.assert_close(got, batch_of(plain, crafted_rollout()).returns, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        got, batch_of(plain, crafted_rollout()).returns, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_one_step_moves_the_value_of_the_action_taken_towards_its_target() -> None:
