@@ -1,4 +1,4 @@
-"""The rows of a batch as the networks of an actor-critic see them: transitions, or sequences.
+"""The rows of a batch as networks see them: transitions, or sequences.
 
     rows = rows_of(net, batch, burn_in)
     rows.now(net.critic), rows.later(target)   # what the layers of a network take at s and s'
@@ -7,18 +7,46 @@
 
 So a loss is written once, for networks with and without memory. A sequence starts with the carry
 that the acting policy had there. Its first `burn_in` rows only bring the carry up to date with the
-present weights, without a gradient. A reset row has a weight of 0.
+present weights, without a gradient. A reset row has a weight of 0. The priority of a sequence is
+0.9 max + 0.1 mean of its absolute TD errors (R2D2, Kapturowski et al. 2019).
 """
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from gymnasium_solver.algos.r2d2 import after_burn_in, priorities
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.nets.actor_critics import ActorCritics, Branch
-from gymnasium_solver.nets.encoder import Encoded
+from gymnasium_solver.nets.encoder import Encoded, ObsEncoder
+from gymnasium_solver.tree import map_tree
+
+MAX_SHARE = 0.9  # of the largest error in a priority
+
+
+def after_burn_in(
+    encoder: ObsEncoder, part: Any, name: str, batch: SequenceBatch, rows: slice
+) -> Tensor:
+    """What a part of a network with a core says about these rows of sequences, [B * L, ...]; those
+    before bring its carry, of this name, up to date."""
+    carry = batch.carry[name]
+
+    def encoded(rows: slice) -> Any:
+        return encoder(map_tree(lambda column: column[:, rows].flatten(0, 1), batch.obs))
+
+    if rows.start:
+        early = slice(None, rows.start)
+        with torch.no_grad():
+            carry = part.carry_after(encoded(early), carry, batch.is_first[:, early])
+    found: Tensor = part.sequence(encoded(rows), carry, batch.is_first[:, rows])
+    return found
+
+
+def priorities(size: Tensor, n: Tensor) -> Tensor:
+    """Of sequences [B], from absolute errors [B, L], 0 at rows that are not learnt from. `n` [B]:
+    rows that are."""
+    return MAX_SHARE * size.amax(1) + (1 - MAX_SHARE) * size.sum(1) / n
 
 
 class Transitions:

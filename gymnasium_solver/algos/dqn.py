@@ -6,12 +6,13 @@
     n_step           n-step returns
     noisy            learnt noise in the last layers, used for exploration
     critic_head      what outputs mean: a value, a distribution (C51, two-hot, HL-Gauss), quantiles
-    recurrent        a recurrent core, trained on replayed sequences (R2D2, see r2d2.py)
+    recurrent        a recurrent core, trained on replayed sequences (R2D2, Kapturowski et al. 2019)
 
 The flags are independent of each other. Differences from common implementations: truncated episodes
 bootstrap from their true final observation; epsilon-greedy draws independently for each env;
 illegal actions are neither taken nor used in the bootstrap; with `noisy`, on the CPU, each env acts
-with its own noise.
+with its own noise; every step of the replay can be the first of a sequence, instead of every 40th,
+and new sequences have the highest priority.
 """
 
 from collections.abc import Mapping
@@ -20,17 +21,19 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from gymnasium_solver.algos.batch_rows import after_burn_in, priorities
 from gymnasium_solver.algos.configs.dqn import DQNConfig
 from gymnasium_solver.algos.q_learning import build_q_network
-from gymnasium_solver.algos.r2d2 import sequence_errors, sequence_loss
 from gymnasium_solver.algos.replay_learner import ReplayLearner, SequenceLengths
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.fast.program import Single
-from gymnasium_solver.nets.heads import critic_head
+from gymnasium_solver.nets.heads import critic_head, huber
 from gymnasium_solver.nets.q_network import QHead, QNetwork
 from gymnasium_solver.policies.q_policy import QPolicy
 from gymnasium_solver.spaces.actions import mask_tensor
+
+RESCALE_EPS = 1e-3
 
 
 def best_actions(q: Tensor, mask: Tensor | None) -> Tensor:
@@ -58,6 +61,53 @@ def q_losses(
     outputs = of_action(net(batch.obs), batch.actions)
     loss, error = head.loss(outputs, wanted)
     return head.value(outputs.detach()), loss, error
+
+
+# -- on sequences, with n-step targets inside a sequence -------------------------------------------
+
+
+def rescaled(x: Tensor) -> Tensor:
+    """h(x) = sign(x) (sqrt(|x| + 1) - 1) + eps x: large values are compressed."""
+    return x.sign() * ((x.abs() + 1.0).sqrt() - 1.0) + RESCALE_EPS * x
+
+
+def unscaled(y: Tensor) -> Tensor:
+    """The inverse of `rescaled`."""
+    eps = RESCALE_EPS
+    root = (1.0 + 4.0 * eps * (y.abs() + 1.0 + eps)).sqrt()
+    return y.sign() * (((root - 1.0) / (2.0 * eps)).square() - 1.0)
+
+
+def sequence_values(net: QNetwork, head: QHead, batch: SequenceBatch, burn_in: int) -> Tensor:
+    """Values of the rows after burn-in [B, L + 1, A] by a head, online or target."""
+    q = after_burn_in(net.encoder, head, "core", batch, slice(burn_in, None))
+    return q.view(len(batch.weight), -1, q.shape[1])
+
+
+def sequence_errors(
+    net: QNetwork, target: QHead, batch: SequenceBatch, burn_in: int, double: bool, rescale: bool
+) -> tuple[Tensor, Tensor]:
+    """Q(s, a) and the TD errors, both [B, L]; 0 at rows that are not learnt from."""
+    q = sequence_values(net, net.q, batch, burn_in)
+    with torch.no_grad():
+        later = sequence_values(net, target, batch, burn_in)
+        choosing = q.detach() if double else later
+        if batch.mask is not None:
+            choosing = choosing.masked_fill(~batch.mask, -torch.inf)
+        values = later.gather(2, choosing.argmax(2, keepdim=True)).squeeze(2)
+        value = values.gather(1, batch.place)
+        value = unscaled(value) if rescale else value
+        wanted = batch.reward + batch.discount * value
+        wanted = rescaled(wanted) if rescale else wanted
+    taken = q[:, :-1].gather(2, batch.actions.unsqueeze(2)).squeeze(2)
+    return taken * batch.valid, (taken - wanted) * batch.valid
+
+
+def sequence_loss(errors: Tensor, batch: SequenceBatch, is_huber: bool) -> tuple[Tensor, Tensor]:
+    """The weighted mean over sequences, and their priorities [B]."""
+    loss = huber(errors) if is_huber else errors.square()
+    n = batch.valid.sum(1).clamp(min=1.0)
+    return (batch.weight * loss.sum(1) / n).mean(), priorities(errors.detach().abs(), n)
 
 
 class DQN(ReplayLearner):
@@ -97,7 +147,6 @@ class DQN(ReplayLearner):
     def sequence_loss(
         self, batch: SequenceBatch, c: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The same on sequences (r2d2.py)."""
         cfg = self.config
         q, errors = sequence_errors(
             self.net, self.target, batch, cfg.burn_in, cfg.double, cfg.value_rescaling

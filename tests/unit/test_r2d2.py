@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from gymnasium_solver.algos.r2d2 import rescaled, sequence_errors, sequence_loss, unscaled
+from gymnasium_solver.algos.dqn import rescaled, sequence_errors, sequence_loss, unscaled
 from gymnasium_solver.data.sequences import n_step_targets
 from gymnasium_solver.envs.make import make_vector_env
 from gymnasium_solver.errors import ConfigError
