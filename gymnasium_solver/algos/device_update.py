@@ -40,6 +40,7 @@ class DeviceUpdate(ABC):
         self.generator: torch.Generator | None = None  # on a CPU the learner's own stream
         if device.type == "cuda":
             self.generator = torch.Generator(device).manual_seed(int(seed.generate_state(1)[0]))
+            learner.generators["device_generator"] = self.generator
         generators = [] if self.generator is None else [self.generator]
         # Untried: whether NCCL's sums could be part of a graph.
         captures = processes.count() == 1
@@ -153,20 +154,9 @@ class DeviceUpdate(ABC):
         if self.reward_scale is not None and self.is_used:
             self.reward_scale.pull()
 
-    def state(self) -> dict[str, Any]:
-        if self.generator is None or not self.is_used:
-            return {}
-        return {"device_generator": self.generator.get_state().tolist()}
-
     def push(self) -> None:
         if self.reward_scale is not None:
             self.reward_scale.push()
-
-    def load_state(self, extra: Mapping[str, Any]) -> None:
-        self.push()
-        saved = extra.get("device_generator")  # none: of a run on the CPU
-        if self.generator is not None and saved is not None:
-            self.generator.set_state(torch.tensor(saved, dtype=torch.uint8))
 
 
 def taken(column: Tensor, order: Tensor) -> Tensor:

@@ -92,6 +92,7 @@ class Learner(Agent):
         self.extension_seed = int(init_seed.generate_state(2)[1])
         self.act_rng = np.random.default_rng(act_seed)
         self.rng = np.random.default_rng(learn_seed)
+        self.generators: dict[str, torch.Generator] = {}  # on a GPU, saved by name
         self.optimizers: dict[str, Optimizer] = {}
         self.descents: dict[str, Descent] = {}
         self.forwards: dict[str, CompiledForward] = {}
@@ -462,8 +463,7 @@ class Learner(Agent):
             "gradients": {name: gradient.mode for name, gradient in self.gradients.items()},
             "forwards": {name: forward.mode for name, forward in self.forwards.items()},
         }
-        if self.device_update is not None:
-            extra |= self.device_update.state()
+        extra |= {name: own.get_state().tolist() for name, own in self.generators.items()}
         tensors = {"model": dict(self.net.state_dict()), "optimizer": moments}
         if targets:
             tensors["target"] = targets
@@ -490,8 +490,11 @@ class Learner(Agent):
         self.policy.rng.bit_generator.state = extra["act_rng"]
         self.rng.bit_generator.state = extra["learn_rng"]
         self.reward_normalizer.load_state(extra["reward_normalizer"])
+        for name, generator in self.generators.items():
+            if name in extra:  # else of a run on the CPU
+                generator.set_state(torch.tensor(extra[name], dtype=torch.uint8))
         if self.device_update is not None:
-            self.device_update.load_state(extra)
+            self.device_update.push()
         self.n_updates = extra.get("n_updates", 0)
         modes = extra.get("gradients", {})
         resumed = [self.gradients[name].resume(mode) for name, mode in modes.items()]

@@ -90,8 +90,8 @@ class ReplayLearner(Learner):
         if not self.config.prioritized:
             self.ignore("per_beta")
         if self.device.type == "cuda":
-            self.noise_generator = torch.Generator(self.device)
-            self.noise_generator.manual_seed(int(self.rng.integers(2**63)))
+            own = torch.Generator(self.device).manual_seed(int(self.rng.integers(2**63)))
+            self.noise_generator = self.generators["noise_generator"] = own
         # A value that changes with the clock would keep its first value in a graph. Classes of
         # torch.optim count on the host.
         fits = not self._changing and self.config.optimizer in FLAT_KINDS
@@ -455,14 +455,8 @@ class ReplayLearner(Learner):
 
     def state(self) -> tuple[Tensors, dict[str, Any]]:
         tensors, extra = super().state()
-        extra["update_credit"] = self.update_credit
-        if self.noise_generator is not None:
-            extra["noise_generator"] = self.noise_generator.get_state().tolist()
-        return tensors, extra
+        return tensors, extra | {"update_credit": self.update_credit}
 
     def load_state(self, tensors: dict[str, dict[str, Any]], extra: dict[str, Any]) -> None:
         super().load_state(tensors, extra)
         self.update_credit = extra["update_credit"]
-        saved = extra.get("noise_generator")  # none: of a run on the CPU
-        if self.noise_generator is not None and saved is not None:
-            self.noise_generator.set_state(torch.tensor(saved, dtype=torch.uint8))
