@@ -26,8 +26,7 @@ _WITH_DOTS = re.compile(r"([^\W\d]\w*(?:\.\w+)*)\.\w+")
 
 _strange: dict[str, str] = {}
 """Texts in the configs of strangers that this process has read -> the run."""
-_own: set[str] = set()
-"""Texts in configs of the user's own, and in those that were read with trust."""
+_own: set[str] = set()  # texts in configs of the user's own, and in those that were read with trust
 
 
 def import_code(module: str) -> ModuleType:

@@ -32,8 +32,7 @@ COMMON = {
     for block in (LearnerConfig, MinibatchFields, ActorCriticFields)
     for name in block.model_fields
 }
-DEFAULT_ALGO = "ppo"
-"""Where neither an algorithm nor a variant is named."""
+DEFAULT_ALGO = "ppo"  # where neither an algorithm nor a variant is named
 SHIPPED = Path(__file__).parent.parent / "configs"
 # The order of listings: what is quick to try first. Folders not named here stand before the last.
 SUITES = (

@@ -17,15 +17,13 @@ def table(name: str) -> dict[str, str]:
     return dict(line.split(": ", 1) for line in lines)
 
 
-NAMES = table("names")
-"""Our field: its names elsewhere."""
+NAMES = table("names")  # our field: its names elsewhere
 FOREIGN: dict[str, tuple[str, ...]] = {}
 for _ours, _theirs in NAMES.items():
     for _name in _theirs.split():
         FOREIGN[_name] = (*FOREIGN.get(_name, ()), _ours)
 NOTES = {name: text for names, text in table("notes").items() for name in names.split()}
-OLD_CONFIGS = table("configs")
-"""Configs of tsilva/gymnasium-solver whose names are others here."""
+OLD_CONFIGS = table("configs")  # configs of tsilva/gymnasium-solver whose names are others here
 
 
 def our_names(name: str, known: Collection[str]) -> list[str]:

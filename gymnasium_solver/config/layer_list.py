@@ -57,8 +57,7 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 ON_IMAGES = ("conv", "pool")
 KNOWN = (*OPTIONS, *ACTIVATION_NAMES)
 
-Layer = dict[str, Any]
-"""{"kind": "linear", "width": 64, ...}, checked."""
+Layer = dict[str, Any]  # {"kind": "linear", "width": 64, ...}, checked
 
 
 def read_layers(value: Any) -> tuple[Layer, ...]:

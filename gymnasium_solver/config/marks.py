@@ -33,8 +33,7 @@ class searched:
     text: str
     """The distribution as in `--param` (experiments/search/ranges.py), e.g. log:1e-5..1e-2. Empty:
     the field is not searched by default, whatever the classes say that it derives from."""
-    main: bool = False
-    """Searched when no parameters are named."""
+    main: bool = False  # searched when no parameters are named
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

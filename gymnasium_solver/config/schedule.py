@@ -315,8 +315,7 @@ class TorchSchedule(Schedule):
     for a whole run, so there is no state to save."""
 
     options: tuple[tuple[str, Any], ...] = ()
-    scale: float = 1.0
-    """Factor of every value, which an intervention changes."""
+    scale: float = 1.0  # factor of every value, which an intervention changes
 
     def at(self, env_steps: float, total_env_steps: float) -> float:
         every = max(_place(self.every, total_env_steps), 1e-9)
@@ -523,8 +522,7 @@ class changing(scheduled):
     A number stays a number. A learner with a schedule in such a field reads the current value from
     its `config`, which it renews before every rollout (`Learner.set_clock`)."""
 
-    whole: bool = False
-    """Only whole numbers; a schedule is rounded."""
+    whole: bool = False  # only whole numbers; a schedule is rounded
     auto: bool = False
     """Also the word `auto`, in place of which a number is set before a run starts."""
 

@@ -23,8 +23,7 @@ _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_.-]*)\}")
 # Written for a placeholder without a value, so that the rest of the file still parses.
 _UNFILLED = re.compile(r"__unfilled<([A-Za-z0-9_.-]+)>__")
 
-_FIELD = re.compile(r"^(?=[A-Za-z_])", re.MULTILINE)
-"""Where a field begins in a document of fields."""
+_FIELD = re.compile(r"^(?=[A-Za-z_])", re.MULTILINE)  # where a field begins in a document of fields
 _SHARED = re.compile(r"(?:^|[\s\[{,])(?:[&*]\S|<<\s*:)|^(?:---|\.\.\.|%)", re.MULTILINE)
 """What may make a field depend on others: an anchor, an alias, a merge, a second document."""
 _SCALARS = (str, int, float, bool, type(None))
@@ -261,10 +260,8 @@ def unfilled(data: Any) -> Iterator[str]:
 
 
 MOST_CHARACTERS = 1_000_000
-DEEPEST = 50
-"""Levels of nesting. Shipped configs have up to 6."""
-MOST_VALUES = 100_000
-"""Scalars, lists and blocks, with every alias counted as what it stands for."""
+DEEPEST = 50  # levels of nesting. Shipped configs have up to 6
+MOST_VALUES = 100_000  # scalars, lists and blocks, with every alias counted as what it stands for
 
 
 def check_limits(text: str, loader_class: Any) -> None:

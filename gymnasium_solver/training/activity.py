@@ -39,8 +39,7 @@ class Activity:
     def __init__(self, timer: Timer | None = None) -> None:
         self.timer = timer or Timer()
         self.is_paused = False
-        self.paused_s = 0.0
-        """Length of all pauses that have ended."""
+        self.paused_s = 0.0  # length of all pauses that have ended
         self._paused_since_s: float | None = None
         self.phase: Phase = "starting"
         """`training` stands for collecting and learning in turns, as with a replay buffer."""
@@ -49,15 +48,11 @@ class Activity:
         self.epoch_size = 0
         """Env steps of a whole epoch, counting reset rows; a cut epoch has fewer."""
         self.epoch_began_steps = 0
-        self.env_steps = 0
-        """The clock of the run after the last whole rollout."""
-        self.rollout_steps = 0
-        """Env steps of the rollout that is under way."""
-        self.episodes = 0
-        """Finished training episodes."""
+        self.env_steps = 0  # the clock of the run after the last whole rollout
+        self.rollout_steps = 0  # env steps of the rollout that is under way
+        self.episodes = 0  # finished training episodes
         self.eval_episodes, self.eval_episodes_done = 0, 0
-        self.eval_rows = 0
-        """Steps that each env of the running evaluation has taken."""
+        self.eval_rows = 0  # steps that each env of the running evaluation has taken
         self.saved_steps = 0
         """The clock at the last checkpoint: a stop without saving loses what came after."""
         self.takes_signals = False

@@ -69,8 +69,7 @@ ENV_FIELDS = (
 
 @dataclass(frozen=True)
 class Candidate:
-    name: str
-    """Of its preset, with what was added: ppo_box+gru."""
+    name: str  # of its preset, with what was added: ppo_box+gru
     fields: dict[str, Any]
 
 
@@ -80,8 +79,7 @@ class Choice:
     contrast: Candidate
     reasons: tuple[str, ...] = field(default=())
     """One line per decision: what was measured, what follows, what would change it."""
-    n_steps: int = 0
-    """Random steps that this rests on."""
+    n_steps: int = 0  # random steps that this rests on
 
 
 def choose(
@@ -206,8 +204,7 @@ def _measured_once(env_id: str, given: Mapping[str, Any]) -> Probe:
 
 # -- the table -----------------------------------------------------------------------------------
 
-Parts = tuple[str, ...]
-"""A preset and names of what is added to it."""
+Parts = tuple[str, ...]  # a preset and names of what is added to it
 
 
 def _families(

@@ -91,8 +91,7 @@ def boundary_steps(config: Config, env: VectorEnv) -> int:
 
 
 class Collector(EpisodeStats):
-    adds_row = True
-    """Whether a rollout that contains only reset rows gets another row."""
+    adds_row = True  # whether a rollout that contains only reset rows gets another row
 
     def __init__(
         self,

@@ -75,8 +75,7 @@ DEV: dict[str, dict[str, Any]] = {
 ROWS, REPEATS, MOST_ENVS = 64, 10, 4
 DESCENTS = 50  # steps on the fixed batch
 
-Found = tuple[FieldPath, str]
-"""A place in a config, and what is wrong there."""
+Found = tuple[FieldPath, str]  # a place in a config, and what is wrong there
 
 
 # -- gsolve check: files ----------------------------------------------------------------------
@@ -86,8 +85,7 @@ Found = tuple[FieldPath, str]
 class Problem:
     path: str
     line: int | None
-    variants: tuple[str, ...]
-    """The configs of the file that have it; empty: the file itself."""
+    variants: tuple[str, ...]  # the configs of the file that have it; empty: the file itself
     text: str
 
     def __str__(self) -> str:

@@ -344,8 +344,7 @@ class EpochStart:
     env_steps: int
     vec_steps: int
     episodes: int
-    collect_s: float
-    """Seconds of collecting so far."""
+    collect_s: float  # seconds of collecting so far
 
 
 def epoch_row(

@@ -211,8 +211,7 @@ class Validation:
 
     episodes: int
     greedy: bool = True
-    compares: bool = False
-    """Whether the other actions are measured too."""
+    compares: bool = False  # whether the other actions are measured too
     usual: float | None = None
     """With a score clearly below this one the other actions are measured in any case."""
 

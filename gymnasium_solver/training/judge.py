@@ -28,13 +28,10 @@ MOST_EVAL_SHARE = 4  # env steps of an evaluation with eval_episodes auto, to th
 class Judged:
     """What is known of the policy after an epoch."""
 
-    stop_reason: str | None = None
-    """Why training ends here; None: it goes on."""
-    result: EvalResult | None = None
-    """An evaluation of it, if one was due."""
+    stop_reason: str | None = None  # why training ends here; None: it goes on
+    result: EvalResult | None = None  # an evaluation of it, if one was due
     is_best: bool = False
-    is_submitted: bool = False
-    """Another process is to evaluate it, once the epoch is saved."""
+    is_submitted: bool = False  # another process is to evaluate it, once the epoch is saved
 
 
 def judge_epoch(trainer: Trainer, steps_before: int) -> Judged:

@@ -95,8 +95,7 @@ class Answer:
 
     env_steps: int
     epoch: int
-    changed: dict[str, Any]
-    """New values by field; empty if it was refused."""
+    changed: dict[str, Any]  # new values by field; empty if it was refused
     refused: str | None = None
 
 
@@ -293,13 +292,10 @@ class RuleState:
     stalled: int = 0
     cooldown: int = 0
     times: int = 0
-    old: dict[str, Any] | None = None
-    """Values to return to; None if nothing is to be reverted."""
-    before: float | None = None
-    """The metric when the change was made."""
+    old: dict[str, Any] | None = None  # values to return to; None if nothing is to be reverted
+    before: float | None = None  # the metric when the change was made
     age: int = 0
-    due: dict[str, Any] | None = None
-    """The change to make at the start of the next epoch."""
+    due: dict[str, Any] | None = None  # the change to make at the start of the next epoch
     why: str = ""
 
 

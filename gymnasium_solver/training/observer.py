@@ -92,15 +92,13 @@ class TrainInfo:
     env_spec: EnvSpec
     n_parameters: int
     device: str
-    update_mode: str
-    """How gradients are computed: plain torch, recorded in NumPy, or CUDA graphs."""
+    update_mode: str  # how gradients are computed: plain torch, recorded in NumPy, or CUDA graphs
     threshold: float | None
     planned_epochs: int
     test_episodes: int | None = None
     """Held-out episodes of the final test; None if there is no test."""
     resumed_from: int | None = None  # env steps
-    wall_s: float = 0.0
-    """Training time before this process."""
+    wall_s: float = 0.0  # training time before this process
     notes: list[str] = field(default_factory=list)
     control: Control = field(default_factory=Control)
     """Takes requests for a stop, a checkpoint, an evaluation or a pause."""

@@ -43,8 +43,7 @@ from gymnasium_solver.runs.alerts.judge import check_muted
 from gymnasium_solver.runs.machine import is_made_here
 from gymnasium_solver.runs.run import Run, is_run
 
-UNTUNED = ("bc", "random")
-"""Algorithms that have nothing to tune."""
+UNTUNED = ("bc", "random")  # algorithms that have nothing to tune
 MOST_TUNED = 4  # configs that a note names
 LOWEST_GAMMA, HIGHEST_GAMMA = 0.95, 0.995  # of gamma: auto
 

@@ -33,18 +33,15 @@ class Progress:
     failed_tests: int = 0
     next_train_test: int = 0
     """Number of finished episodes before the training goal may trigger a test again."""
-    passed_test: dict[str, Any] | None = None
-    """The held-out test that ended training."""
+    passed_test: dict[str, Any] | None = None  # the held-out test that ended training
     over: str | None = None
     """Why training ended; set in the last checkpoint of a run that needs no more training."""
     pending_eval: dict[str, int] | None = None
     """Clocks of the evaluation that another process is making (`eval_async`)."""
     greedy: bool = True
     """The actions of evaluations with `eval_deterministic: auto`: those that scored more."""
-    best_greedy: bool = True
-    """The actions by which the best score was reached."""
-    is_best_compared: bool = False
-    """Whether both actions were measured for it."""
+    best_greedy: bool = True  # the actions by which the best score was reached
+    is_best_compared: bool = False  # whether both actions were measured for it
     comparison_gap: int = 1
     """Evaluations from one comparison of greedy with sampled actions to the next."""
     evals_to_comparison: int = 0

@@ -44,8 +44,7 @@ from gymnasium_solver.training.targets import Found
 from gymnasium_solver.training.threads import limited_threads, pick_threads
 
 STAGES = ("test", "val", "train")
-EPISODES = 100
-"""Episodes, where neither the caller nor a run says how many."""
+EPISODES = 100  # episodes, where neither the caller nor a run says how many
 
 
 @dataclass(frozen=True)
@@ -56,8 +55,7 @@ class Scores:
     seed: int
     env_steps: int
     threshold: float | None
-    stored: float | None
-    """Validation score when the checkpoint was saved."""
+    stored: float | None  # validation score when the checkpoint was saved
 
 
 def score(

@@ -53,10 +53,8 @@ class Found:
 
     config: Config
     run: Run | None = None
-    checkpoint: Path | None = None
-    """Folder of the checkpoint."""
-    label: str = ""
-    """The checkpoint as the user named it: @best, @last or the env steps."""
+    checkpoint: Path | None = None  # folder of the checkpoint
+    label: str = ""  # the checkpoint as the user named it: @best, @last or the env steps
     agent: Agent | None = None
     changed: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
     """Fields that differ from the run's config: before and now."""

@@ -56,8 +56,7 @@ def can_record(config: Config) -> bool:
 @dataclass
 class Job:
     env_steps: int
-    folder: Path
-    """Holds a copy of the checkpoint, and the output of the process."""
+    folder: Path  # holds a copy of the checkpoint, and the output of the process
     process: Process | None = None
 
 
