@@ -10,13 +10,7 @@
 An entry is a name, or a mapping from the name to its main number with further options. Convolutions
 and poolings come first and work on the images of an observation.
 
-A mapping is a graph: each node takes one part of the observation or an earlier node (`of`), or
-joins several (`concat`, `add`), and may have layers. The last node is the input of the outputs.
-
-    layers:
-      seen: {of: camera, layers: [{conv: 16, kernel: 4, stride: 2}, relu, {linear: 64}]}
-      aim: {of: goal, layers: [{linear: 64}, relu]}
-      both: {add: [seen, aim], layers: [layer_norm, {linear: 128}, relu]}
+A mapping is a graph of such lists (docs/networks.md#a-graph-of-layers).
 """
 
 from collections.abc import Mapping

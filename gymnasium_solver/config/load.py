@@ -12,17 +12,7 @@ with `_` are templates. A file without variants is one config (a run's config.ya
 Overrides replace lines of the file before anything is checked, so they mean what the same lines
 would mean there.
 
-Overlays are named sets of fields to lay over any config:
-
-    gsolve train CartPole-v1:ppo --overlay quick wide
-
-They stand under `_overlays:` in the config's own file, in `_overlays.yaml` of ./configs or of a
-folder in $GSOLVE_CONFIGS, or among those shipped; the first that has the name is used. They apply
-in the order given, after the variant and before flags.
-
-A key between slashes is a regular expression: `/.*_lr/: 1e-4` sets every field that it matches
-whole. In an overlay, a flag or `--set` it replaces values; in a file it sets the matching fields
-that the file does not set itself.
+docs/config.md#overlays-and-patterns says what overlays and keys between slashes mean.
 """
 
 import copy

@@ -81,9 +81,6 @@ def dump_block(block: Fields | None) -> dict[str, Any] | None:
 
 # ------------------------------------------------------------------------------------------
 # The field `collectors`: actors on a Ray cluster that act while the learner learns.
-#
-# collectors: 4
-# collectors: {n: 8, max_staleness: 1}
 
 
 class Collectors(Fields):
@@ -128,10 +125,7 @@ class CollectorFields(Fields):
 
 
 # ------------------------------------------------------------------------------------------
-# The field `her`: hindsight experience replay, as a config writes it.
-#
-# her: true                        # {strategy: future, k: 4}
-# her: {strategy: final, k: 8}
+# The field `her`: hindsight experience replay (docs/replay.md).
 
 
 class Her(Fields):
@@ -172,11 +166,7 @@ HerField = Annotated[
 
 
 # ------------------------------------------------------------------------------------------
-# The field `intrinsic`: a reward for what is new, added to the environment's.
-#
-# intrinsic: rnd
-# intrinsic: {kind: count, coef: {start: 0.1, end: 0}, by: bins, n_bins: 20}
-# intrinsic: {kind: episodic, coef: 0.02}
+# The field `intrinsic`: a reward for what is new, added to the environment's (docs/exploration.md).
 
 
 class Intrinsic(Fields):
@@ -259,12 +249,7 @@ class IntrinsicFields(Fields):
 
 
 # ------------------------------------------------------------------------------------------
-# The field `interventions`: change fields when a metric stalls.
-#
-# interventions:
-#   - {patience: 5, change: {policy_lr: {multiply: 0.5, min: 1e-5}}, max_times: 3}
-#   - {name: explore, patience: 8, cooldown: 4, revert_after: 6, change: {ent_coef: 0.02}}
-#   - {max_times: null, revert_on_worse: true, change: [{policy_lr: 1e-4}, {ent_coef: 0.02}]}
+# The field `interventions`: change fields when a metric stalls (docs/live.md).
 
 
 _OPERATIONS = ("multiply", "add")

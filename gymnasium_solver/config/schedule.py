@@ -1,19 +1,9 @@
-"""A hyper-parameter as a function of training progress.
+"""A hyper-parameter as a function of training progress. docs/config.md#schedules has all forms:
 
-Any field that an algorithm reads once per update may be written as
-
-    policy_lr: 0.001                                 constant
     policy_lr: lin_0.001                             linear, 0.001 at the start, 0 at the end
-    policy_lr: {start: 0.001, end: 0.0001}           linear between the two
     gamma: {start: 0.9, end: 0.99, schedule: polynomial, power: 2}
     policy_lr: {start: 0.001, end: 0.0001, schedule: cosine, from: 0.2, to: 80000, warmup: 0.05}
     ent_coef: {schedule: piecewise, points: [[0, 0.01], [0.5, 0.001], [1.0, 0.0]]}
-    policy_lr: {schedule: StepLR, start: 0.001, options: {step_size: 300, gamma: 0.5}}
-
-`from`, `to`, `warmup`, `every` and the position of a point are places in the run: a number up to 1
-is a fraction of the budget, a larger one is a count of env steps. With `warmup` the value first
-rises linearly from 0 to `start`; the schedule itself begins after that. A class of
-torch.optim.lr_scheduler takes a step after each `every`, by default 1,000 in a run.
 
 The trainer asks `schedule.at(env_steps, total_env_steps)`; config fields are declared as
 

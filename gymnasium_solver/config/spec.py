@@ -1,14 +1,8 @@
-"""The `spec` block of a config file: facts about its environment, in words and labels.
+"""The `spec` block of a config file: facts about its environment (docs/specs.md).
 
     spec:
-      description: A pole stands on a cart.
       goal: Keep it upright for 500 steps.
       action_space: {labels: [push_left, push_right]}
-      observation_space:
-        components:
-          - {name: cart_position, range: [-4.8, 4.8], unit: m}
-      rewards: {description: 1 for every step, per_step: 1}
-      returns: {range: [1, 500], threshold_solved: 475}
 
 `read_spec(block)` checks it and returns a `Spec`. `Config` calls it, so a misspelled key is an
 error when the config is loaded. Everything is optional. In `rewards` any other key is an event with

@@ -4,10 +4,9 @@
     stages.make_due(p, total)                        # before an epoch: the stage's environments
     stages.decide(p, total)                          # after it: promote, demote, change arguments
 
-The training environments are those of the stage. Everything else, evaluations and the test among
-it, is of the environment of the config itself. What decides is part of every checkpoint: the stage
-and its score in the progress `p.curriculum`, the last returns in the collector's state. A new stage
-starts new episodes and empties the windows of the last returns.
+Only the training environments are those of the stage (docs/curriculum.md). What decides is part of
+every checkpoint: the stage and its score in the progress `p.curriculum`, the last returns in the
+collector's state. A new stage starts new episodes and empties the windows of the last returns.
 """
 
 from collections.abc import Callable, Mapping

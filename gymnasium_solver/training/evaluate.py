@@ -12,9 +12,8 @@ derived from the stage and the clock: validation and tests never share episodes,
 different env steps.
 
 With `eval_async` another process (this module) evaluates checkpoints while training continues. Its
-result is taken when the next evaluation is due, at an epoch that depends on nothing but the config;
-training waits there if it is not ready. So a run does not depend on how fast the process is: it is
-deterministic, and a resumed run submits the evaluation that was pending again.
+result is taken when the next evaluation is due, and training waits if it is not ready: a run does
+not depend on how fast the process is, and a resume submits what was pending again.
 """
 
 import json

@@ -7,10 +7,9 @@ Changes are made between two epochs. The agent is built anew with the changed co
 the state of the old one, exactly as a resume with changed fields does, so that every part reads the
 new values. An invalid change is refused and training continues unchanged.
 
-A run may also change itself when a metric stalls (`interventions`). Rules look at the logged rows;
-what they decide is made as a live edit at the start of the next epoch, so it is recorded like any
-other change. Their state is part of the progress, which checkpoints save: a resumed run decides the
-same.
+A run may also change itself when a metric stalls (`interventions`): what its rules decide is made
+as a live edit at the start of the next epoch. Their state is part of the progress, which
+checkpoints save: a resumed run decides the same.
 """
 
 import math

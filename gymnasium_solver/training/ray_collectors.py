@@ -6,11 +6,9 @@
     collector = RemoteCollector(config, env, agent, say)     # in place of a Collector
     rollout = collector.collect(env_steps, budget, n_rows, version)
 
-The learner sends its weights before each update. An actor makes rollout after rollout; rollout j
-starts once weights of version j - max_staleness or newer have arrived, and uses the newest. The
-learner takes rollout j of every actor, joins them column by column, and learns from them as from a
-rollout of its own. A version is the number of rollouts that the learner had taken when it sent the
-weights, so that rollout j made with version v is j - v updates behind: its staleness.
+docs/backends.md#collectors-one-run-on-several-machines says who waits for whom. A version is the
+number of rollouts that the learner had taken when it sent the weights, so that rollout j made with
+version v is j - v updates behind: its staleness.
 
 With every rollout comes what is needed to continue after it: the actions since the last reset of
 the environments, the policy's carry and its random stream. The learner keeps that for each actor. A

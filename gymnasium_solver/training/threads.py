@@ -7,8 +7,7 @@ therefore depends on the size of the products. These are torch's threads. NumPy 
 small matrices here, so its BLAS gets one thread: a second pool of spinning threads on the same
 cores makes everything four times slower.
 
-The limits apply during a run and are restored afterwards, as is the handling of denormal numbers,
-which is also a per-thread setting, and what the garbage collector leaves out.
+All of it applies during a run and is restored afterwards.
 """
 
 import gc

@@ -1,8 +1,6 @@
 """Observers that show the policy at play, each by a process of its own while training continues.
 
-    video: best             # a video whenever an evaluation is the best so far
-    video: every_eval
-    video: 5                # of every fifth evaluation
+    video: best             # of evaluations: docs/watch.md#videos-while-training
     gsolve train --render   # a window with the newest policy
 
 The recorder asks for a checkpoint at the evaluated policy and runs `gsolve video` on a copy of it,
@@ -11,8 +9,7 @@ newest is kept. At the end of the run it waits for at most `WAIT_S`. Whatever go
 warning. Finished videos and failures are events in events.jsonl.
 
 The window is `gsolve play RUN --grid RxC --follow`. Its observer asks for a checkpoint every
-`FRESH_S` seconds while it is open; closing it does not end the training. Training is not slowed by
-drawing, and learns the same with or without either.
+`FRESH_S` seconds while it is open. Training learns the same with or without either.
 """
 
 import json
