@@ -25,8 +25,7 @@ MODAL_APP = Path(__file__).with_name("modal_app.txt")
 
 class CloudRun(NamedTuple):
     name: str
-    config: str
-    """The text of the file, which travels with the run."""
+    config: str  # the text of the file, which travels with the run
     seed: int
 
 

@@ -83,14 +83,10 @@ class Job:
     pid: int
     pid_started: float | None
     hostname: str
-    at: str
-    """When it was started, in UTC."""
-    starts: int = 1
-    """How often a job was started in this folder."""
-    from_env_steps: int | None = None
-    """The newest checkpoint at the start; None without one."""
-    stuck: int = 0
-    """How many starts before this one began from the same checkpoint."""
+    at: str  # when it was started, in UTC
+    starts: int = 1  # how often a job was started in this folder
+    from_env_steps: int | None = None  # the newest checkpoint at the start; None without one
+    stuck: int = 0  # how many starts before this one began from the same checkpoint
     cpus: int | None = None
     gpus: str | None = None
     """The GPUs that it was given, as in CUDA_VISIBLE_DEVICES; None: all of the machine."""

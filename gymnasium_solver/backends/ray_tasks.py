@@ -100,10 +100,8 @@ def run_carried(
 class Cargo(NamedTuple):
     """What a carried run needs at its worker."""
 
-    parts: list[bytes]
-    """Of its folder, as the coordinator has it."""
-    configs: dict[str, bytes]
-    """The files that its command line names, by the word that does."""
+    parts: list[bytes]  # of its folder, as the coordinator has it
+    configs: dict[str, bytes]  # the files that its command line names, by the word that does
 
     @classmethod
     def of(cls, argv: Sequence[str], folder: Path) -> "Cargo":

@@ -34,8 +34,7 @@ SPEED = {"mlp": 5_000.0, "mlp_replay": 150.0, "cnn": 300.0, "cnn_replay": 60.0}
 class Resources:
     cpus: int
     memory_gb: float
-    gpus: float
-    """Less than 1: several runs share a card, here and with Ray."""
+    gpus: float  # less than 1: several runs share a card, here and with Ray
     hours: float
 
     def __str__(self) -> str:

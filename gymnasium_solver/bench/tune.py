@@ -24,8 +24,7 @@ ENGINES = ("envpool", "vector", "sync", "async")
 class Case:
     engine: str
     n_envs: int
-    threads: int
-    """CPUs for the threads of the engine; only EnvPool and Atari have threads."""
+    threads: int  # CPUs for the threads of the engine; only EnvPool and Atari have threads
 
 
 @dataclass(frozen=True)

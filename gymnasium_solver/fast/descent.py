@@ -29,10 +29,8 @@ from gymnasium_solver.timing import OFF, Timer
 from gymnasium_solver.tree import leaves_of, map_tree
 
 Numbers = Mapping[str, float | Tensor]
-Part = np.ndarray | None
-"""Indices of samples; None: all of them."""
-Rows = Part | slice
-"""The same, or samples that follow one another."""
+Part = np.ndarray | None  # indices of samples; None: all of them
+Rows = Part | slice  # the same, or samples that follow one another
 WHOLE: tuple[Part] = (None,)
 
 
@@ -57,8 +55,7 @@ class Steps:
         """`values` [steps, names]: the outputs of the loss that are numbers, as a table or one by
         one; `norms` [steps]: of the gradients, before clipping; `norm`: what these are called."""
         self.names, self._values, self._norms, self._norm = names, values, norms, norm
-        self.by_sample = by_sample or {}
-        """Outputs with one row per sample, from the last step."""
+        self.by_sample = by_sample or {}  # outputs with one row per sample, from the last step
         self.is_stopped = is_stopped
 
     def __len__(self) -> int:

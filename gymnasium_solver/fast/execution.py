@@ -43,18 +43,13 @@ FORMS = {
 class Work(NamedTuple):
     """What there is to compute in a run."""
 
-    samples: int
-    """Samples of a gradient step."""
-    width: int
-    """Units of the widest layer."""
-    steps: float
-    """Gradient steps of the whole run."""
-    acts: float = 0
-    """Acts of the whole run, each for all environments."""
+    samples: int  # samples of a gradient step
+    width: int  # units of the widest layer
+    steps: float  # gradient steps of the whole run
+    acts: float = 0  # acts of the whole run, each for all environments
     is_recurrent: bool = False
     has_images: bool = False
-    is_stateful: bool = False
-    """A layer changes state when it is used, which only torch does."""
+    is_stateful: bool = False  # a layer changes state when it is used, which only torch does
 
     @property
     def is_worth_compiling(self) -> bool:

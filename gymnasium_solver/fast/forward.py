@@ -265,8 +265,7 @@ class HostCopy:
         self._n_weights = sum(p.numel() for p in module.parameters())
         self._infer: Inference | None = None
         self._weights: Tensor | None = None  # of the copy, one vector
-        self.module: Any = None
-        """The copy, while it is fresh."""
+        self.module: Any = None  # the copy, while it is fresh
         self._copy: nn.Module | None = None
 
     def suits(self, n_rows: int) -> bool:

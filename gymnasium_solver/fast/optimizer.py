@@ -43,10 +43,8 @@ GPU_PART, MOST_GPU_PARTS = 4096, 4 * 36
 class Ema(NamedTuple):
     """A target network: a copy that moves towards its network after steps."""
 
-    tau: float | None
-    """Factor of a move; None: it never moves, it is copied (`copy_to_targets`)."""
-    every: int = 1
-    """Steps between two moves."""
+    tau: float | None  # factor of a move; None: it never moves, it is copied (`copy_to_targets`)
+    every: int = 1  # steps between two moves
 
 
 @dataclass
@@ -60,10 +58,8 @@ class Group:
     weight_decay: float = 0.0
     beta1: float = BETA1
     beta2: float = BETA2
-    momentum: float = 0.0
-    """Momentum of sgd."""
-    lr_scale: float = 1.0
-    """Factor of the learning rate."""
+    momentum: float = 0.0  # momentum of sgd
+    lr_scale: float = 1.0  # factor of the learning rate
     agc: float | None = None
     """Adaptive gradient clipping: the gradient of a tensor is at most this times as long as the
     tensor (Brock et al. 2021, by tensor as in DreamerV3)."""
@@ -74,8 +70,7 @@ class Group:
     """Clamp the parameters to these after every step."""
     ema: Ema | None = None
     start: int = 0
-    stop: int = 0
-    """Its part of the flat vector; set by the optimiser."""
+    stop: int = 0  # its part of the flat vector; set by the optimiser
 
     @property
     def projects(self) -> bool:
@@ -99,8 +94,7 @@ class Rows(NamedTuple):
 
     start: int
     shape: tuple[int, int, int, int]
-    square: int
-    """Of the length: 1 for the weights of a unit."""
+    square: int  # of the length: 1 for the weights of a unit
 
 
 def flatten_parameters(module: nn.Module) -> Tensor:

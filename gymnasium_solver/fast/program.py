@@ -29,8 +29,7 @@ from gymnasium_solver.fast.cuda_graph import MAX_GRAPHS, N_PLAIN_CALLS, Staging,
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.timing import OFF, Timer
 
-Hp = Mapping[str, Any]
-"""Scheduled values by name: numbers, or in a graph tensors."""
+Hp = Mapping[str, Any]  # scheduled values by name: numbers, or in a graph tensors
 Function = Callable[[], list[Tensor]]
 
 

@@ -99,8 +99,7 @@ class SharedFeatures(nn.Module):
 class Branch(nn.Module):
     """Base of actor and critics: features and, with memory, a recurrent core over them."""
 
-    carry_name: ClassVar[str]
-    """Of its core's state in the policy's carry."""
+    carry_name: ClassVar[str]  # of its core's state in the policy's carry
 
     def __init__(
         self,
@@ -111,8 +110,7 @@ class Branch(nn.Module):
         super().__init__()
         self.features: Any = features
         self.core = None
-        self.width = features.width
-        """Of what the layers take."""
+        self.width = features.width  # of what the layers take
         if recurrence is not None:
             self.core = RecurrentCore(recurrence, features.width, generator)
             self.width += recurrence.dim

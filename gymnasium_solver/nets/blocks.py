@@ -86,20 +86,17 @@ class Blocks:
 
     activation: str
     generator: torch.Generator
-    gain: float | None = None
-    """Of the initial weights: see `linear`."""
+    gain: float | None = None  # of the initial weights: see `linear`
     kind: BlockKind = "mlp"
     """simba: residual blocks with layer norm (Lee et al. 2025). simbav2: with features on a sphere
     (nets/hypersphere.py). flash: with batch norm (FlashSAC, 2026)."""
     norm: NormKind | None = None
     """layer, rms: of the outputs of each hidden layer. batch: also of the inputs. renorm: batch
     renormalisation before every linear layer. spectral: of the weights of stacked networks."""
-    n: int = 0
-    """Networks in one stack; 0: a single network."""
+    n: int = 0  # networks in one stack; 0: a single network
     noisy_sigma: float | None = None
     """Initial deviation of noisy linear layers; None: without noise."""
-    head: Head | None = None
-    """Makes the output layer of a plugin; None: linear."""
+    head: Head | None = None  # makes the output layer of a plugin; None: linear
 
     def hidden(self, n_in: int, dims: Sequence[int]) -> list[nn.Module]:
         """Hidden layers of these widths."""

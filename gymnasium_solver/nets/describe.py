@@ -20,8 +20,7 @@ _UNSEEN = (nn.Identity, nn.Flatten)
 class LayerRow(NamedTuple):
     name: str
     kind: str
-    output: list[int]
-    """Shape of the output for one observation; [] of a layer that was not used."""
+    output: list[int]  # shape of the output for one observation; [] of a layer that was not used
     parameters: int
     multiply_adds: int
 

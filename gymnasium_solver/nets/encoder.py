@@ -34,8 +34,7 @@ from gymnasium_solver.spaces.observations import (
 )
 from gymnasium_solver.tree import leaves_of, map_tree
 
-TensorObs = Tensor | dict[str, Tensor]
-"""Raw observations as tensors on the network's device."""
+TensorObs = Tensor | dict[str, Tensor]  # raw observations as tensors on the network's device
 Encoded = Tensor | dict[str, Tensor]
 """Input of the torsos: [B, width], or a dict of the vector (key "") and named images and
 indices."""
@@ -89,8 +88,7 @@ class ObsEncoder(nn.Module):
         self.normalizer = ObsNormalizer(np.concatenate(bounds, axis=1), normalize, clip)
         self.columns: dict[str, tuple[int, int]] = {}
         """Where each part lies in the vector part of an encoded observation."""
-        self.width = 0
-        """Length of that vector."""
+        self.width = 0  # length of that vector
         found = [(v.name, v.width) for v in self.vectors]
         for name, width in found + [(o.name, o.width) for o in self.one_hots]:
             self.columns[name] = (self.width, self.width + width)

@@ -103,8 +103,7 @@ class DistributionHead(nn.Module):
     n_outputs: int
     value: Callable[[Tensor], Tensor]
     loss: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    moved: Callable[[Tensor, Tensor, Tensor], Tensor]
-    """The target: r + discount * Z."""
+    moved: Callable[[Tensor, Tensor, Tensor], Tensor]  # the target: r + discount * Z
 
     def target(
         self, outputs: Tensor, reward: Tensor, discount: Tensor, shift: Tensor | None = None

@@ -44,16 +44,14 @@ class Network(NamedTuple):
     activation: str
     cnns: dict[str, Cnn] = {}  # by image part; empty: an MLP
     block: BlockKind = "mlp"
-    norm: NormKind | None = None
-    """What the hidden layers are made of: see Blocks."""
+    norm: NormKind | None = None  # what the hidden layers are made of: see Blocks
     torso: Callable[[int, torch.Generator], tuple[nn.Module, int]] | None = None
     """Builds a plugin's layers, which replace the hidden layers."""
     graph: Mapping[str, Any] | None = None
     """Nodes on the parts of an observation (nets/layers.py), in place of all other layers."""
     head: Callable[[int, int, torch.Generator], nn.Module] | None = None
     """Builds a plugin's output layer; None: linear."""
-    needs_torch: bool = False
-    """A layer changes state when it is used, so updates are not recorded."""
+    needs_torch: bool = False  # a layer changes state when it is used, so updates are not recorded
     embedding_dim: int | None = None
     """Width of the embedding of every Discrete part; None: one-hot, but of many values."""
     input_dims: dict[str, tuple[int, ...]] = {}
@@ -62,15 +60,11 @@ class Network(NamedTuple):
     """The same of outputs, by part of the action, and "value"."""
     heads_by: str | None = None
     """Part of the observation that chooses among output layers; "": its last numbers do."""
-    n_tasks: int = 0
-    """Number of output layers to choose from."""
-    critic_keys: tuple[str, ...] = ()
-    """Parts of the observation that only critics see."""
+    n_tasks: int = 0  # number of output layers to choose from
+    critic_keys: tuple[str, ...] = ()  # parts of the observation that only critics see
     normalize: NormalizeMode = False
-    clip: float = 10.0
-    """How observations are normalised, and where they are then cut off."""
-    recurrence: Recurrence | None = None
-    """The recurrent core; None: the network has no memory."""
+    clip: float = 10.0  # how observations are normalised, and where they are then cut off
+    recurrence: Recurrence | None = None  # the recurrent core; None: the network has no memory
 
     def of_actor(self) -> "Network":
         """Without the layers of parts that only critics see."""

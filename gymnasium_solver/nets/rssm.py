@@ -51,16 +51,12 @@ ACTOR_SCALE = 0.01  # of the first outputs: nearly uniform actions
 
 
 class Sizes(NamedTuple):
-    deter_dim: int
-    """Width of the GRU."""
-    core_dim: int
-    """Width of the layers around it."""
+    deter_dim: int  # width of the GRU
+    core_dim: int  # width of the layers around it
     n_latents: int
     n_classes: int
-    units: int
-    """Width of the hidden layers of encoder, decoder and heads."""
-    depth: int
-    """Channels of convolutions are multiples of it."""
+    units: int  # width of the hidden layers of encoder, decoder and heads
+    depth: int  # channels of convolutions are multiples of it
     n_blocks: int
 
     @property

@@ -55,8 +55,7 @@ class Weights(NamedTuple):
 class Latents(NamedTuple):
     n: int
     n_classes: int
-    unimix: float
-    """Share of a uniform distribution."""
+    unimix: float  # share of a uniform distribution
 
     def soft(self, logits: Tensor) -> Tensor:
         """[..., Z] -> [..., S, C], without the uniform share."""

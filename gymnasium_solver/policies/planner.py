@@ -41,8 +41,7 @@ class Model(Protocol):
     def value(self, z: Tensor, actions: Tensor, pick: Tensor) -> Tensor: ...
 
 
-Values = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]
-"""`sequence_value` of a model."""
+Values = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]  # `sequence_value` of a model
 
 
 class Search(NamedTuple):

@@ -38,8 +38,7 @@ from gymnasium_solver.tree import leaves_of, map_tree
 
 ActObs = Obs | Tensor | dict[str, Tensor]
 """[N, ...] as returned by the env; tensors are on the network's device."""
-Mask = np.ndarray | None
-"""[N, A] bool: the legal actions."""
+Mask = np.ndarray | None  # [N, A] bool: the legal actions
 Carry = dict[str, np.ndarray]
 
 
@@ -51,8 +50,7 @@ class Acted(NamedTuple):
     for learning (`Policy.n_outputs`)."""
     log_prob: np.ndarray | None = None
     """Log-probabilities of the actions, if the policy has computed them already."""
-    value: np.ndarray | None = None
-    """Values of the observations, likewise."""
+    value: np.ndarray | None = None  # values of the observations, likewise
 
 
 @dataclass(frozen=True)
@@ -64,21 +62,17 @@ class Outlook:
     """[N, outputs]: of each choice, or of each bit being set (`ActionKind.probabilities`)."""
     q_values: np.ndarray | None = None
     """[N, A]: of each discrete action; of several critics the lowest."""
-    mean: np.ndarray | None = None
-    """[N, width]: of continuous actions, in the policy's units."""
+    mean: np.ndarray | None = None  # [N, width]: of continuous actions, in the policy's units
     std: np.ndarray | None = None
     """[N, width]: of the noise around `mean`, before a squashing to the bounds."""
-    value: np.ndarray | None = None
-    """[N]: expected return from here on."""
+    value: np.ndarray | None = None  # [N]: expected return from here on
 
 
 class Pictured(NamedTuple):
     """Observations of N envs as a model has them, by part as the network's encoder gives them."""
 
-    reconstructed: dict[str, np.ndarray]
-    """From states that have taken the observations in."""
-    imagined: dict[str, np.ndarray]
-    """From states that have seen none for a while, only the actions."""
+    reconstructed: dict[str, np.ndarray]  # from states that have taken the observations in
+    imagined: dict[str, np.ndarray]  # from states that have seen none for a while, only the actions
 
 
 class OpenLoop(Protocol):
@@ -91,8 +85,7 @@ class OpenLoop(Protocol):
 class Read(NamedTuple):
     batch: Obs
     is_single: bool
-    mask: np.ndarray | None = None
-    """The legal actions, where the run restricts them: [1, A]."""
+    mask: np.ndarray | None = None  # the legal actions, where the run restricts them: [1, A]
 
 
 class ObsReader:
@@ -130,8 +123,7 @@ class ObsReader:
 
 
 class Policy(ABC):
-    n_outputs: int | None = None
-    """Width of `Acted.outputs`; None: `sample` returns no outputs."""
+    n_outputs: int | None = None  # width of `Acted.outputs`; None: `sample` returns no outputs
     is_stochastic: ClassVar[bool] = True
     """Whether a distribution was learnt, so that sampled actions are the policy itself. False: they
     are the greedy ones with exploration added."""
@@ -150,8 +142,7 @@ class Policy(ABC):
         """How `act` of a loaded agent reads observations. None: they are as in training."""
         self.acts_greedily = True
         """What `act` does by default; of a loaded agent: how its run is judged."""
-        self.loaded_from: Path | None = None
-        """Folder of the checkpoint of a loaded agent."""
+        self.loaded_from: Path | None = None  # folder of the checkpoint of a loaded agent
         self._user_carry: Carry | None = None
         self._n_acted = 0
 
@@ -370,8 +361,7 @@ class ActorPolicy(Policy):
         is_compiled = compile and record and self.noise is None
         self._sampler = CompiledForward(self._sampled, net, wanted=is_compiled)
         self._idle: np.ndarray | None = None
-        self.takes_masks = False
-        """Whether masks are an input of the compiled sampler."""
+        self.takes_masks = False  # whether masks are an input of the compiled sampler
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         if self._sampler.mode != "torch" and self._suits_sampler(mask):

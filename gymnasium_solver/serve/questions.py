@@ -45,8 +45,7 @@ from gymnasium_solver.runs.store import RunStore, stamp
 
 Question = Callable[..., Any]
 Answer = dict[str, Any]
-Fields = dict[str, Any]
-"""Fields of a config to change."""
+Fields = dict[str, Any]  # fields of a config to change
 Value = TypeVar("Value")
 MOST_TABLE_BYTES = 200_000_000
 MOST_COMPARISONS = 32
@@ -215,8 +214,7 @@ OneRun = Annotated[Run, _one_run]
 SomeRuns = Annotated[Sequence[Run], Runs(500)]
 ManyRuns = Annotated[Sequence[Run], Runs(20_000)]
 """Those that are selected in a table, which may be all that it shows."""
-Limit = Annotated[int, Whole(1, 200, clamps=True)]
-"""How many items of a list are returned."""
+Limit = Annotated[int, Whole(1, 200, clamps=True)]  # how many items of a list are returned
 
 
 class Parameter(NamedTuple):

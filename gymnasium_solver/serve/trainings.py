@@ -36,8 +36,7 @@ _VARIANT = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 _FILES = (".yaml", ".yml", ".json", ".c")
 _DATED = re.compile(r"-\d{8}-\d{6}-[0-9a-f]{4}$")  # the name of a run that is repeated
 
-Argv = Callable[..., list[str]]
-"""From the words of a gsolve command to what is run."""
+Argv = Callable[..., list[str]]  # from the words of a gsolve command to what is run
 
 
 def start(

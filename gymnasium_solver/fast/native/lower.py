@@ -49,8 +49,7 @@ WIDE = 32_768  # floats of a matrix of weights that blocks of many samples use
 
 
 class Lowering(Views):
-    forms = BUILD
-    """Elementwise operations by name."""
+    forms = BUILD  # elementwise operations by name
 
     # -- the tape ---------------------------------------------------------------------------
 

@@ -228,8 +228,7 @@ class _Writer:
         self, program: Lowered, inputs: list[str], constants: list[str], outputs: Sequence[str]
     ):
         self.lines: list[str] = []
-        self.read: set[str] = set()
-        """The constants that are read."""
+        self.read: set[str] = set()  # the constants that are read
         self._own: dict[str, list[str]] = {}  # arrays of the function by C type
         offsets = [about[0] for _, about in program.outputs]
         self._names = {"column": dict(enumerate(inputs)), "tensor": dict(enumerate(constants))}

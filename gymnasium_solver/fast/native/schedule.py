@@ -205,8 +205,7 @@ SUMS = {"sum.dim_IntList", "sum.default", "mm.default", "bmm.default"}
 
 class When(NamedTuple):
     level: int
-    is_rows: bool
-    """Runs on samples; a sum over samples too."""
+    is_rows: bool  # runs on samples; a sum over samples too
     is_sum: bool = False
 
 

@@ -82,24 +82,18 @@ def rounded(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Settings:
-    root: Path
-    """The folder of all runs. Nothing outside it is read or written."""
+    root: Path  # the folder of all runs. Nothing outside it is read or written
     is_read_only: bool = False
     max_trainings: int = MAX_TRAININGS
     """How many runs may train at once in this folder, whoever started them."""
-    max_env_steps: int | None = None
-    """Budget of one training."""
-    max_wall_s: float | None = None
-    """A training is saved and stopped after this time."""
+    max_env_steps: int | None = None  # budget of one training
+    max_wall_s: float | None = None  # a training is saved and stopped after this time
     total_env_steps: int | None = None
     """Budget of all trainings that this server starts (budget.py)."""
-    total_train_s: float | None = None
-    """The same in time of training."""
-    token: str | None = None
-    """Over HTTP only a request with this bearer token may change anything."""
+    total_train_s: float | None = None  # the same in time of training
+    token: str | None = None  # over HTTP only a request with this bearer token may change anything
     transport: str = "stdio"
-    allow_publish: bool = False
-    """Whether runs may be sent elsewhere: to the Hub, to W&B."""
+    allow_publish: bool = False  # whether runs may be sent elsewhere: to the Hub, to W&B
     is_structured: bool = False
     """Whether answers have a copy as JSON, for programs. A model reads the text."""
 

@@ -20,8 +20,7 @@ from gymnasium_solver.runs.query import RunSummary
 
 class Cost(NamedTuple):
     env_steps: float = 0
-    train_s: float = 0.0
-    """Seconds of training, of several trainings at once each its own."""
+    train_s: float = 0.0  # seconds of training, of several trainings at once each its own
 
     def plus(self, other: "Cost", sign: int = 1) -> "Cost":
         return Cost(*(one + sign * more for one, more in zip(self, other, strict=True)))
@@ -40,11 +39,9 @@ def cost_of(runs: Iterable[RunSummary]) -> Cost:
 class Started:
     """A training, an experiment or a search that was started."""
 
-    job: Path
-    """The folder of its process."""
+    job: Path  # the folder of its process
     runs: Callable[[], Iterable[RunSummary]]
-    before: Cost
-    """What its runs had taken before: a run that is resumed."""
+    before: Cost  # what its runs had taken before: a run that is resumed
     reserved: Cost
 
     def cost(self) -> Cost:

@@ -28,8 +28,7 @@ from gymnasium_solver.serve.questions import Answer, Desk, Limit, OneRun
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-Curve = tuple[np.ndarray, np.ndarray]
-"""Env steps and finite values."""
+Curve = tuple[np.ndarray, np.ndarray]  # env steps and finite values
 MOST_METRICS = 12
 MOST_CHANGES = 20
 TAIL = 0.1  # of the points: the end of a curve

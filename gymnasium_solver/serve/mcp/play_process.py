@@ -45,11 +45,9 @@ class Shot(NamedTuple):
 
     t: int
     episode_return: float
-    action: str | None
-    """None at the end."""
+    action: str | None  # none at the end
     value: float | None
-    scores: np.ndarray | None
-    """The Q value or the probability of each action."""
+    scores: np.ndarray | None  # the Q value or the probability of each action
     image: np.ndarray | None
 
 

@@ -57,8 +57,7 @@ class Web(Desk):
         self.experiments: Kept[Experiment] = Kept(MOST_CONFIGS)
         self.sweeps: Kept[Any] = Kept(MOST_SWEEPS)
         self.sweep_facts: Kept[Answer] = Kept(MOST_SWEEPS)
-        self.started: list[Path] = []
-        """The folders of the trainings that this server has started."""
+        self.started: list[Path] = []  # the folders of the trainings that this server has started
         self.sparklines: Kept[list[list[float]]] = Kept(MOST_CONFIGS)
         self.config_helper = Helper("gymnasium_solver.serve.web.config_worker", answer_s=60.0)
         self.player = Helper("gymnasium_solver.media.inspect_worker", str(settings.root))

@@ -53,8 +53,7 @@ class Helper:
         """Questions without an answer yet, not even that they have started."""
         self._started: dict[int, dict[str, Any]] = {}
         """Questions that are being worked on, with what was told about them."""
-        self.phase = ""
-        """What is being done before the first answer, in words."""
+        self.phase = ""  # what is being done before the first answer, in words
         self._said: deque[str] = deque(maxlen=20)
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -29,8 +29,7 @@ from gymnasium_solver.serve.web.handling import Web
 
 JOBS = ".jobs"
 MOST_JOBS = 20
-KEPT_JOBS = 100
-"""Jobs whose console is kept; older ones are removed when another one starts."""
+KEPT_JOBS = 100  # jobs whose console is kept; older ones are removed when another one starts
 TITLES = {
     "train": "Train", "eval": "Evaluate", "video": "Record", "experiment": "Experiment",
     "sweep": "Sweep", "set": "Change fields of",

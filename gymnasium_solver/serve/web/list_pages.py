@@ -24,8 +24,7 @@ from gymnasium_solver.serve.questions import Answer, BadRequest, ManyRuns, OneRu
 from gymnasium_solver.serve.web.handling import Web
 from gymnasium_solver.serve.web.stream import COLUMNS, row
 
-FRESH_S = 0.3
-"""A list this old is good enough, so that many requests share one look at the files."""
+FRESH_S = 0.3  # a list this old is good enough, so that many requests share one look at the files
 MOST_COLUMNS = 20
 MOST_VALUES = 12
 SPARK_POINTS = 32

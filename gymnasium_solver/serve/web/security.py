@@ -38,12 +38,10 @@ _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^\[\]:/@\s]+))(?::\d{1,5})?")
 
 @dataclass(frozen=True)
 class Settings:
-    root: Path
-    """Folder of the runs."""
+    root: Path  # folder of the runs
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
-    base_path: str = ""
-    """Prefix of all URLs behind a proxy, such as "/solver"; "" for none."""
+    base_path: str = ""  # prefix of all URLs behind a proxy, such as "/solver"; "" for none
     read_only: bool = False
     allowed_hosts: tuple[str, ...] = ()
     """Names in the Host header that are accepted besides those of the address itself."""

@@ -27,8 +27,7 @@ SCAN_S = 1.0
 SCAN_SHARE = 10  # a scan that takes 0.3 s is repeated every 3 s
 PING_S = 15.0
 MOST_LISTS = 16
-MOST_TEXT_BYTES = 400_000
-"""The end of a long file, read first."""
+MOST_TEXT_BYTES = 400_000  # the end of a long file, read first
 LONGEST_NOTE = 200
 _OWN = (
     "id", "env_id", "algo_id", "variant", "seed", "created_at", "status", "stop_reason", "solved",
@@ -42,8 +41,7 @@ _CURSOR = re.compile(r"(\d{1,20})-(\d{1,20})")
 _ANSI = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 
 
-Look = Callable[[], str]
-"""Reads a file and returns the event about what is new in it, or nothing."""
+Look = Callable[[], str]  # reads a file and returns the event about what is new in it, or nothing
 
 
 class RunList:
@@ -51,8 +49,7 @@ class RunList:
 
     def __init__(self, store: RunStore) -> None:
         self.store = store
-        self.is_closed = False
-        """Ends all streams, within a tick."""
+        self.is_closed = False  # ends all streams, within a tick
         self._next_scan = 0.0
         self._encoded: Kept[tuple[str, str]] = Kept(MOST_LISTS)
 

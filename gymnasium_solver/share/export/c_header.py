@@ -36,8 +36,7 @@ from gymnasium_solver.share.export.deployed import (
 from gymnasium_solver.spaces.actions import DiscreteActions
 from gymnasium_solver.spaces.space_types import action_leaves, action_width
 
-MOST_WEIGHTS = 300_000
-"""About 3 MB of source text; a larger network is not what a header is for."""
+MOST_WEIGHTS = 300_000  # about 3 MB of source text; a larger network is not what a header is for
 FLAGS = ["-std=c99", "-O2", "-fPIC", "-shared", "-Wall", "-Werror", "-pedantic"]
 
 

@@ -312,12 +312,10 @@ def score_gap(kind: ActionKind, outputs: Tensor) -> Tensor:
 # -- comparison ------------------------------------------------------------------------------
 
 N_ENVS = 8
-SEED = 20_240_117
-"""The seed of the episodes. Any number does: two forms of one policy are compared."""
+SEED = 20_240_117  # the seed of the episodes. Any number does: two forms of one policy are compared
 TOLERANCE = 1e-4
 """Largest difference of a real-valued action, as a share of its range in the observed steps."""
-TIE = 1e-5
-"""Two choices whose scores differ less are a tie: rounding decides, and either is right."""
+TIE = 1e-5  # two choices whose scores differ less are a tie: rounding decides, and either is right
 Written = tuple[bytes, float, dict[str, str], dict[str, str]]
 """A file, its largest difference from the policy, and a description of its inputs and outputs."""
 
@@ -326,19 +324,16 @@ Written = tuple[bytes, float, dict[str, str], dict[str, str]]
 class Seen:
     """One step of N environments."""
 
-    obs: Obs
-    """Observations of the environment, before the wrappers that an agent applies itself."""
+    obs: Obs  # observations of the environment, before the wrappers that an agent applies itself
     mask: np.ndarray | None
     is_first: np.ndarray
-    action: Any
-    """The policy's greedy action, as the environment takes it."""
+    action: Any  # the policy's greedy action, as the environment takes it
 
 
 @dataclass(frozen=True)
 class Observed:
     steps: list[Seen]
-    source: str
-    """Where the observations come from, in words."""
+    source: str  # where the observations come from, in words
 
     @property
     def n(self) -> int:

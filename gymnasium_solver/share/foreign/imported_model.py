@@ -52,8 +52,7 @@ def one_line(path: str | Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Layer:
-    weight: np.ndarray
-    """[out, in]"""
+    weight: np.ndarray  # [out, in]
     bias: np.ndarray
 
 
@@ -70,10 +69,8 @@ class Moments:
 @dataclass
 class ForeignModel:
     made_by: str
-    algo_id: str
-    """Ours: ppo, a2c, dqn, sac, td3 or ddpg."""
-    actor: list[Layer]
-    """Or the Q-network; the last layer is the head."""
+    algo_id: str  # ours: ppo, a2c, dqn, sac, td3 or ddpg
+    actor: list[Layer]  # or the Q-network; the last layer is the head
     critics: list[list[Layer]] = field(default_factory=list)
     convolutions: list[list[Layer]] = field(default_factory=list)
     """Layers for images: before the actor, and before the critic unless they are shared.

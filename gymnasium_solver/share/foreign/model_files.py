@@ -326,8 +326,7 @@ MOST_PICKLED_BYTES = 64 * 1024 * 1024
 class Inert:
     """An object of a class that was not imported."""
 
-    name: str
-    """module.class, or a function that would have been called."""
+    name: str  # module.class, or a function that would have been called
     args: Any = ()
     state: Any = None
 

@@ -35,8 +35,7 @@ _WRAPPERS = {"AtariWrapper": "the defaults of ALE/ ids here"}
 @dataclass
 class Mapped:
     fields: dict[str, Any] = field(default_factory=dict)
-    unmapped: dict[str, str] = field(default_factory=dict)
-    """Name: why there is no field for it."""
+    unmapped: dict[str, str] = field(default_factory=dict)  # name: why there is no field for it
 
     def drop_unknown(self, algo_id: str) -> None:
         """Keep only the fields that this algorithm has."""

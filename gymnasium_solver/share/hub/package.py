@@ -102,8 +102,7 @@ class Scrub:
 
 
 MANIFEST = "manifest.json"
-RUN_ID = re.compile(r"[\w.-]{1,200}")
-"""Names of runs in a dataset."""
+RUN_ID = re.compile(r"[\w.-]{1,200}")  # names of runs in a dataset
 # Fields of meta.json that describe this machine or this process.
 _PRIVATE = ("pid", "pid_started", "signature", "updated_at", "labels", "notes", "tags")
 _MACHINE = ("cpu", "cpu_count", "gpu", "gpus")

@@ -41,8 +41,7 @@ CARD = Path(__file__).with_name("card.md")
 
 @dataclass(frozen=True)
 class Options:
-    checkpoints: str = "best"
-    """best, last (best and last) or all."""
+    checkpoints: str = "best"  # best, last (best and last) or all
     allow_diff: bool = False
     video: bool = True
     onnx: bool = False

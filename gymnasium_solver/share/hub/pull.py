@@ -141,8 +141,7 @@ def verify(folder: Path) -> None:
 class RemoteRun:
     id: str
     n_files: int
-    results: dict[str, Any] | None = None
-    """results.json, if it was asked for."""
+    results: dict[str, Any] | None = None  # results.json, if it was asked for
 
 
 def list_remote(repo_id: str, pattern: str = "", *, scores: bool = False) -> list[RemoteRun]:

@@ -56,8 +56,7 @@ class Options:
     out: Path | None = None
     project: str | None = None
     entity: str | None = None
-    mode: str | None = None
-    """online or offline; None: as the tracker decides."""
+    mode: str | None = None  # online or offline; None: as the tracker decides
     checkpoints: bool = True
 
 
@@ -68,8 +67,7 @@ class Subject:
     run: Run
     meta: dict[str, Any]
     config: dict[str, Any]
-    folder: Path
-    """The folder for files of the tracker, inside the run's."""
+    folder: Path  # the folder for files of the tracker, inside the run's
     options: Options = field(default_factory=Options)
 
 
