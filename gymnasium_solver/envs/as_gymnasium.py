@@ -42,13 +42,8 @@ from gymnasium_solver.envs.vector import (
 )
 from gymnasium_solver.envs.wrappers.wrapping import lower, wrap
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces import space_types
 from gymnasium_solver.spaces.observations import layout, take_rows
-from gymnasium_solver.spaces.space_types import (
-    from_native,
-    from_native_batch,
-    space_from_json,
-    space_to_json,
-)
 
 # Gymnasium's wrappers that change neither observations nor actions.
 _HARMLESS = (
@@ -75,14 +70,14 @@ class Treatment:
 
     def to_json(self) -> dict[str, Any]:
         return {
-            "observation_space": space_to_json(self.space),
+            "observation_space": space_types.space_to_json(self.space),
             "wrappers": [dict(spec) for spec in self.wrappers],
             "own_env": self.own_env,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        space = space_from_json(data["observation_space"])
+        space = space_types.space_from_json(data["observation_space"])
         return cls(space, list(data["wrappers"]), list(data["own_env"]))
 
 
@@ -272,7 +267,7 @@ class SingleEnv(_Shared, gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         if self._is_over:
             raise EnvError(f"{self.env_id}: the episode is over; call reset() first.")
-        self._last_actions = from_native(self.action_space, action)[None]
+        self._last_actions = space_types.from_native(self.action_space, action)[None]
         step = self.vector.step(self._last_actions)
         self._is_over = bool(step.is_over[0])
         return (
@@ -322,7 +317,7 @@ class BatchEnv(_Shared, gymnasium.vector.VectorEnv):
         return self.last_obs, self._with_mask(self.vector.info)
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, Info]:
-        step = self.vector.step(from_native_batch(self.single_action_space, actions))
+        step = self.vector.step(space_types.from_native_batch(self.single_action_space, actions))
         info = self._with_mask(step.info)
         info |= {"episode_return": step.episode_return, "episode_length": step.episode_length}
         over = step.is_over

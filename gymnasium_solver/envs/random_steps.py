@@ -24,6 +24,7 @@ import numpy as np
 
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces import space_types
 from gymnasium_solver.spaces.observations import (
     Space,
     is_image,
@@ -32,14 +33,6 @@ from gymnasium_solver.spaces.observations import (
     part_spaces,
     unit_scale,
 )
-from gymnasium_solver.spaces.space_types import (
-    action_leaves,
-    bounded,
-    choices,
-    is_box,
-    is_product,
-    whole_range,
-)
 
 
 class RandomPolicy:
@@ -47,12 +40,12 @@ class RandomPolicy:
 
     def __init__(self, space: Any, n_envs: int, seed: int) -> None:
         self.space, self.n_envs = space, n_envs
-        self._leaves = action_leaves(space)
+        self._leaves = space_types.action_leaves(space)
         self.rng = np.random.default_rng(seed)
 
     def act(self, mask: np.ndarray | None = None) -> np.ndarray:
         """Actions (N, *shape); `mask` bool[N, columns] where some are illegal."""
-        if not is_product(self.space):
+        if not space_types.is_product(self.space):
             return self._draw(self.space, mask)
         leaves = [self._draw(leaf, None) for leaf in self._leaves]
         columns = [leaf.reshape(self.n_envs, -1).astype(np.float64) for leaf in leaves]
@@ -60,12 +53,12 @@ class RandomPolicy:
 
     def _draw(self, space: Any, mask: np.ndarray | None) -> np.ndarray:
         shape = (self.n_envs, *space.shape)
-        if is_box(space):
+        if space_types.is_box(space):
             return self._box(space, shape)
-        low, high = whole_range(space)
+        low, high = space_types.whole_range(space)
         if mask is None:
             return self.rng.integers(high - low + 1, size=shape) + low
-        splits = np.cumsum(choices(space) or [])[:-1]
+        splits = np.cumsum(space_types.choices(space) or [])[:-1]
         # One legal column of each row: the largest of independent draws is at each legal place
         # equally often.
         columns = [
@@ -75,7 +68,7 @@ class RandomPolicy:
         return np.stack(columns, axis=1).reshape(shape) + low
 
     def _box(self, space: Any, shape: tuple[int, ...]) -> np.ndarray:
-        has_bounds = bounded(space)
+        has_bounds = space_types.bounded(space)
         low, high = np.where(has_bounds, space.low, 0.0), np.where(has_bounds, space.high, 0.0)
         evenly = self.rng.uniform(low, high, shape)
         if has_bounds.all():
@@ -250,7 +243,7 @@ def why_normalize_obs(space: Space, rollout: Rollout) -> str | None:
 
 def why_normalize_part(space: Space, first: np.ndarray, then: np.ndarray) -> str | None:
     """The same for one part: observations [N, ...] after the reset and [T, N, ...] after steps."""
-    if not is_box(space) or is_image(space):
+    if not space_types.is_box(space) or is_image(space):
         return None
     numbers = as_numbers(space, np.concatenate([first[None], then[:ROWS]]))
     numbers = numbers[np.isfinite(numbers).all(axis=1)]  # NaN is reported elsewhere

@@ -37,15 +37,8 @@ from gymnasium_solver.envs.goals import successes
 from gymnasium_solver.envs.spec import EnvSpec
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.native.build import CompiledEnvs
-from gymnasium_solver.spaces.observations import (
-    ACHIEVED,
-    DESIRED,
-    GoalFunctions,
-    Obs,
-    delivered_space,
-    deliverer,
-    part_spaces,
-)
+from gymnasium_solver.spaces import observations
+from gymnasium_solver.spaces.observations import GoalFunctions, Obs
 from gymnasium_solver.spaces.space_types import Space, as_float32
 
 RAW_REWARD = "raw_reward"
@@ -172,11 +165,13 @@ class VectorWrapper(VectorEnv):
     def mapped_parts(self) -> list[str]:
         """Names of the parts of an observation that it changes, [""] for a plain one: by default
         those whose space differs."""
-        before, after = map(part_spaces, (self.env.observation_space, self.observation_space))
+        before, after = map(
+            observations.part_spaces, (self.env.observation_space, self.observation_space)
+        )
         return [name for name, part in after.items() if part != before.get(name)]
 
     def goal_functions(self) -> GoalFunctions:
-        for name in {ACHIEVED, DESIRED} & set(self.mapped_parts):
+        for name in {observations.ACHIEVED, observations.DESIRED} & set(self.mapped_parts):
             raise EnvError(
                 f"her: {type(self).__name__} changes {name}, from which {self.spec.env_id} "
                 "computes its reward. Leave the goals out (key: observation), or remove her."
@@ -225,8 +220,8 @@ class Engine(VectorEnv):
         self._succeeded: np.ndarray | None = None
 
     def _set_observation_space(self, space: Space, env_id: str) -> None:
-        self.observation_space = delivered_space(space, env_id)
-        self._deliver = deliverer(self.observation_space)
+        self.observation_space = observations.delivered_space(space, env_id)
+        self._deliver = observations.deliverer(self.observation_space)
 
     @abstractmethod
     def _reset(self, seed: int) -> tuple[Obs, Info]:

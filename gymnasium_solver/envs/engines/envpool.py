@@ -52,16 +52,8 @@ from gymnasium_solver.envs.vector import Engine, Info, RawStep, env_seeds
 from gymnasium_solver.envs.wrappers.wrapping import skip_generator
 from gymnasium_solver.errors import EnvError, MissingError
 from gymnasium_solver.paths import temporary_folder
-from gymnasium_solver.spaces.observations import (
-    GoalFunctions,
-    Obs,
-    Reader,
-    flatten_space,
-    map_obs,
-    part_spaces,
-    put_rows,
-    space_of,
-)
+from gymnasium_solver.spaces import observations
+from gymnasium_solver.spaces.observations import GoalFunctions, Obs, Reader
 from gymnasium_solver.spaces.space_types import Space, is_box, is_dict
 
 if TYPE_CHECKING:
@@ -285,14 +277,14 @@ class EnvPoolEngine(Engine):
         depend on the others."""
         n_frames = self._rng.integers(low, high + 1, self.n_envs)
         obs, reward, terminated, truncated, info = first
-        obs, truncated = map_obs(np.array, obs), np.array(truncated)
+        obs, truncated = observations.map_obs(np.array, obs), np.array(truncated)
         for frame in range(1, high):
             rows = self._ids[~(terminated | truncated | is_reset | (n_frames <= frame))]
             if not len(rows):
                 break
             self._pool._send([rows, rows, actions[rows]])
             state = self._pool._recv()
-            put_rows(obs, rows, self._read(state))
+            observations.put_rows(obs, rows, self._read(state))
             reward[rows] += state[self._reward_at]
             terminated[rows] = state[self._done_at] > state[self._trunc_at]
             truncated[rows] = state[self._trunc_at]
@@ -362,8 +354,8 @@ def pool_reader(
     if not is_dict(space):
         (index,) = at.values()
         return Reader(mended(space, pool_id), lambda state: state[index])
-    flat = flatten_space(mended(space), env_id)
-    indices = {name: at[name] for name in part_spaces(flat.space)}
+    flat = observations.flatten_space(mended(space), env_id)
+    indices = {name: at[name] for name in observations.part_spaces(flat.space)}
     return replace(flat, read=lambda state: {name: state[i] for name, i in indices.items()})
 
 
@@ -383,7 +375,7 @@ def _minigrid(space: Any, env_id: str, at: dict[str, int], kind: str) -> Reader:
 def mended(space: Space, pool_id: str = "") -> Space:
     """The space with usable bounds: from the table, or infinite where EnvPool's mean nothing."""
     if is_dict(space):
-        return space_of({key: mended(part) for key, part in space.spaces.items()})
+        return observations.space_of({key: mended(part) for key, part in space.spaces.items()})
     if not is_box(space) or space.dtype.kind != "f":
         return space
     meaningless = (space.low > 0) & (space.low <= np.finfo(np.float32).tiny)

@@ -17,22 +17,14 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from gymnasium_solver.envs.engines import single_envs
 from gymnasium_solver.envs.engines.async_envs import AsyncEnvs
 from gymnasium_solver.envs.engines.c.classics import (
     CompiledSingles,
     CompiledVector,
     compiled_vector,
 )
-from gymnasium_solver.envs.engines.single_envs import (
-    VALUES,
-    Answer,
-    DirectEnvs,
-    Guard,
-    adapted,
-    count_of,
-    misfit,
-    reward_number,
-)
+from gymnasium_solver.envs.engines.single_envs import Answer, DirectEnvs, Guard
 from gymnasium_solver.envs.env_bugs import explained, one_line
 from gymnasium_solver.envs.goals import goal_functions_of
 from gymnasium_solver.envs.spec import EnvRequest, EnvSpec, registry_entry, suite_of
@@ -42,24 +34,9 @@ from gymnasium_solver.envs.wrappers.wrapping import FrameSkipEnv
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.native.build import is_preferred
 from gymnasium_solver.lanes import current_lane
-from gymnasium_solver.spaces.observations import (
-    GoalFunctions,
-    Obs,
-    Reader,
-    flatten_space,
-    map_obs,
-    obs_arrays,
-    part_spaces,
-)
-from gymnasium_solver.spaces.space_types import (
-    Space,
-    choices,
-    is_array,
-    is_box,
-    is_dict,
-    is_product,
-    to_native,
-)
+from gymnasium_solver.spaces import observations, space_types
+from gymnasium_solver.spaces.observations import GoalFunctions, Obs, Reader
+from gymnasium_solver.spaces.space_types import Space
 
 _CHECKED: set[str] = set()  # ids of which Gymnasium has checked an environment in this process
 VECTOR_REWARDS = "the environment pays vectors: scores are made of the rewards of its wrapper"
@@ -92,8 +69,8 @@ class GymnasiumEngine(Engine):
                 "vector env NEXT_STEP autoreset."
             )
         space = self._vec.single_observation_space
-        self._read = flatten_space(space, env_id)
-        if view is not None and is_dict(space):  # MiniGrid's env_kwargs key
+        self._read = observations.flatten_space(space, env_id)
+        if view is not None and space_types.is_dict(space):  # MiniGrid's env_kwargs key
             self._read = Reader(*minigrid_view(space["image"], env_id, view))
         threshold = entry.reward_threshold
         threshold = None if threshold is None else float(threshold)
@@ -102,7 +79,7 @@ class GymnasiumEngine(Engine):
         super().__init__(n_envs, self._read.space, action, spec)
         self._to_vec = self._action_conversion(action, mode)
         # As it comes: a single env returns new arrays, and MiniGrid observations are mapped first.
-        self._is_fresh = mode == "sync" and view is None and is_array(self._read.space)
+        self._is_fresh = mode == "sync" and view is None and space_types.is_array(self._read.space)
         self._is_batch = mode == "vector"
         self._render_mode = render_mode
         self._compiled: CompiledVector | None = None
@@ -113,9 +90,9 @@ class GymnasiumEngine(Engine):
 
     def _action_conversion(self, native: Space, mode: str) -> Callable[[np.ndarray], Any] | None:
         """A function from checked actions to what the vectorised env takes; None: the same."""
-        if is_product(native):
-            return partial(to_native, native) if mode == "vector" else None
-        if is_box(native) and native != self.action_space:
+        if space_types.is_product(native):
+            return partial(space_types.to_native, native) if mode == "vector" else None
+        if space_types.is_box(native) and native != self.action_space:
             low, high = native.low, native.high
             # float32 bounds may be a hair outside the env's own float64 ones
             return lambda actions: np.clip(actions.astype(np.float64), low, high)
@@ -150,12 +127,14 @@ class GymnasiumEngine(Engine):
     def _fresh(self, native: Any) -> Obs:
         """The delivered observation, copied: engines may reuse their buffers."""
         obs = self._read(native)
-        return obs if self._is_fresh else map_obs(np.array, obs)
+        return obs if self._is_fresh else observations.map_obs(np.array, obs)
 
     def _checked(self, call: str, answer: Any, n_values: int) -> Any:
         """What a vectorised env returned; EnvError if it is not in the declared form."""
         if not isinstance(answer, tuple) or len(answer) != n_values:
-            raise self._wrong(f"{count_of(answer)} from {call}, expected {VALUES[call]}")
+            raise self._wrong(
+                f"{single_envs.count_of(answer)} from {call}, expected {single_envs.VALUES[call]}"
+            )
         if not isinstance(answer[-1], dict):
             raise self._wrong(f"info={answer[-1]!r:.60} from {call}, expected a dict")
         self._check_obs(answer[0])
@@ -163,15 +142,15 @@ class GymnasiumEngine(Engine):
 
     def _check_obs(self, native: Any) -> None:
         try:
-            seen = dict(obs_arrays(self._read(native)))
+            seen = dict(observations.obs_arrays(self._read(native)))
         except Exception as error:  # no array, or a part is missing
             raise self._wrong(f"observations that cannot be read: {one_line(error)}") from error
-        for name, part in part_spaces(self._read.space).items():
+        for name, part in observations.part_spaces(self._read.space).items():
             array, shape = seen[name], (self.n_envs, *(part.shape or ()))
             is_usual = isinstance(array, np.ndarray) and array.dtype == part.dtype
-            if is_usual and array.shape == shape and not choices(part):
+            if is_usual and array.shape == shape and not space_types.choices(part):
                 continue
-            if problem := misfit(part, array, self.n_envs):
+            if problem := single_envs.misfit(part, array, self.n_envs):
                 what = f"observation part {name!r}" if name else "observations"
                 of = f"of {self.n_envs} envs that do not fit {part}"
                 raise self._wrong(f"{what} {of}: the batch {problem}")
@@ -257,7 +236,7 @@ class RawReward(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Answer:
         answer = self.env.step(action)
         if isinstance(answer, tuple) and len(answer) == 5:  # anything else is reported above
-            number = reward_number(answer[1])
+            number = single_envs.reward_number(answer[1])
             is_sum = number is not None and self.total is not None
             self.total = self.total + number if is_sum else None  # type: ignore[operator]
         return answer
@@ -273,7 +252,7 @@ class Scored(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> Answer:
         self._raw.total = 0.0
         obs, reward, terminated, truncated, info = self.env.step(action)
-        total = reward_number(reward) if self._raw.total is None else self._raw.total
+        total = single_envs.reward_number(reward) if self._raw.total is None else self._raw.total
         return obs, reward, terminated, truncated, {**info, RAW_REWARD: total}
 
 
@@ -302,7 +281,7 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> tuple[Any, Space, 
         return _wrapped(gymnasium.make(spec, **kwargs, **unchecked), request)
 
     def make_adapted() -> gymnasium.Env:
-        return adapted(make(), env_id)
+        return single_envs.adapted(make(), env_id)
 
     given = f" with {kwargs}" if kwargs else ""
     with explained(f"{env_id} cannot be made by gymnasium ({mode}){given}:"):
@@ -312,8 +291,8 @@ def _make_vec(request: EnvRequest, kwargs: dict[str, Any]) -> tuple[Any, Space, 
             )
             return vec, vec.single_action_space, ()
         first = make()
-        action, is_flat = first.action_space, is_array(first.observation_space)
-        first = adapted(first, env_id)
+        action, is_flat = first.action_space, space_types.is_array(first.observation_space)
+        first = single_envs.adapted(first, env_id)
         notes = () if is_flat else first.get_wrapper_attr("notes")
         if request.singles and hasattr(first.unwrapped, "reward_space"):
             notes += (VECTOR_REWARDS,)

@@ -31,13 +31,8 @@ from gymnasium_solver.envs.suites.minigrid import MISSION_SPACE, encode_mission,
 from gymnasium_solver.envs.vector import Info, RawStep
 from gymnasium_solver.errors import EnvError
 from gymnasium_solver.fast.native.build import is_preferred
-from gymnasium_solver.spaces.observations import (
-    Obs,
-    flatten_space,
-    native_part,
-    part_spaces,
-    space_of,
-)
+from gymnasium_solver.spaces import observations
+from gymnasium_solver.spaces.observations import Obs
 from gymnasium_solver.spaces.space_types import (
     Space,
     action_shape,
@@ -67,7 +62,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._name = f"{env_id}: env {index}"
         self._space = env.observation_space
-        self._parts = part_spaces(self._space)
+        self._parts = observations.part_spaces(self._space)
         self._is_dict = is_dict(self._space)
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
@@ -244,21 +239,21 @@ class FlatObservations(gymnasium.ObservationWrapper[Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], env_id: str) -> None:
         super().__init__(env)
-        flat = flatten_space(_tokenised(env.observation_space), env_id)
+        flat = observations.flatten_space(_tokenised(env.observation_space), env_id)
         self.observation_space, self.notes = flat.space, flat.notes
-        parts = part_spaces(flat.space)
+        parts = observations.part_spaces(flat.space)
         self._names = list(parts)
         self._missions = [name for name, part in parts.items() if part is MISSION_SPACE]
 
     def observation(self, observation: Any) -> dict[str, Any]:
-        parts = {name: native_part(observation, name) for name in self._names}
+        parts = {name: observations.native_part(observation, name) for name in self._names}
         return parts | {name: encode_mission(parts[name]) for name in self._missions}
 
 
 def _tokenised(space: Space) -> Space:
     """The space with the text that can be tokenised replaced by what it becomes."""
     if is_dict(space):
-        return space_of({key: _tokenised(part) for key, part in space.spaces.items()})
+        return observations.space_of({key: _tokenised(part) for key, part in space.spaces.items()})
     if is_tuple(space):
         return gymnasium.spaces.Tuple([_tokenised(part) for part in space.spaces])
     return MISSION_SPACE if is_mission(space) else space
@@ -320,7 +315,7 @@ class DirectEnvs(VectorEnv):
         self._steps: list[Callable[[Any], Any]] = [guard.step for guard in self._guards]
         self._is_checked = False
         self._is_dict = is_dict(space)
-        parts = part_spaces(space)
+        parts = observations.part_spaces(space)
         self._empty = {
             name: partial(np.empty, (self.num_envs, *(part.shape or ())), as_float32(part).dtype)
             for name, part in parts.items()

@@ -23,14 +23,9 @@ from gymnasium_solver.envs.wrappers import id_of
 from gymnasium_solver.envs.wrappers.observations import Map, ObservationMap, parts_named
 from gymnasium_solver.envs.wrappers.options import require
 from gymnasium_solver.errors import EnvError
+from gymnasium_solver.spaces import space_types
 from gymnasium_solver.spaces.observations import obs_arrays, part_spaces, space_of
-from gymnasium_solver.spaces.space_types import (
-    Space,
-    is_box,
-    is_discrete,
-    is_multi_binary,
-    is_multi_discrete,
-)
+from gymnasium_solver.spaces.space_types import Space
 
 LEAST_SIDE = 8  # a smaller uint8 array is a board or a grid of symbols, not an image
 # Luma weights in 256ths. ITU-R BT.601 is what gray frames are usually made with; VizDoom's own gray
@@ -129,7 +124,7 @@ class FrameLayout(NamedTuple):
 def frame_layout(space: Space) -> FrameLayout | None:
     """The layout of an image, or None if the space is not an image."""
     shape = space.shape or ()
-    if not is_box(space) or space.dtype != np.uint8 or len(shape) not in (2, 3):
+    if not space_types.is_box(space) or space.dtype != np.uint8 or len(shape) not in (2, 3):
         return None
     if len(shape) == 2:
         layout = FrameLayout(1, *shape, None)
@@ -148,7 +143,7 @@ class ImageMap(ObservationMap):
         return frame_layout(space) is not None
 
     def _advice(self, space: Space) -> str:
-        if not is_box(space) or len(space.shape) != 3 or space.dtype.kind != "f":
+        if not space_types.is_box(space) or len(space.shape) != 3 or space.dtype.kind != "f":
             return ""
         return (
             ". An image has dtype uint8 and values of 0 to 255; put before it: "
@@ -228,13 +223,13 @@ class FrameStack:
 
     def _stacked_space(self, space: Any) -> Space:
         n, (lead, *inner) = self._n, self._shape
-        if is_discrete(space):
+        if space_types.is_discrete(space):
             return spaces.MultiDiscrete([int(space.n)] * n, start=[int(space.start)] * n)
         repeated = (n, *[1] * len(inner))
-        if is_multi_discrete(space):
+        if space_types.is_multi_discrete(space):
             nvec, start = np.tile(space.nvec, repeated), np.tile(space.start, repeated)
             return spaces.MultiDiscrete(nvec, start=start)
-        if is_multi_binary(space):
+        if space_types.is_multi_binary(space):
             return spaces.MultiBinary((n * lead, *inner))
         if self._layout is not None:
             return spaces.Box(0, 255, (n * lead, *inner), np.uint8)
