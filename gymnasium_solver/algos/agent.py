@@ -23,8 +23,7 @@ from gymnasium_solver.timing import Timer
 Metrics = Mapping[str, float | Tensor]
 Tensors = dict[str, dict[str, Tensor]]
 """Tensors of a checkpoint, by file: "model", "optimizer", "target"."""
-Snapshot = Any
-"""Opaque; pass it to `restore`."""
+Snapshot = Any  # opaque; pass it to `restore`
 
 
 class Agent(Protocol):
@@ -35,15 +34,11 @@ class Agent(Protocol):
     observation_space: Space
     action_space: Space
     device: torch.device
-    net: Any
-    """The trained network, saved as the model."""
+    net: Any  # the trained network, saved as the model
     policy: Policy
-    timer: Timer
-    """Times the sections of an update; set by the training loop."""
-    n_updates: int = 0
-    """Version of the policy: updates so far."""
-    notes: list[str]
-    """Notices to show to the user before training."""
+    timer: Timer  # times the sections of an update; set by the training loop
+    n_updates: int = 0  # version of the policy: updates so far
+    notes: list[str]  # notices to show to the user before training
     wants_details: bool = False
     """Whether the next update also reports metrics that cost time; set by the training loop."""
     demonstrations: Demonstrations | None = None

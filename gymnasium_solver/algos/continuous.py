@@ -25,8 +25,7 @@ from gymnasium_solver.nets.heads import critic_head
 from gymnasium_solver.nets.renorm import MOMENTUM, batch_statistics, take_moments
 from gymnasium_solver.spaces.actions import mask_tensor
 
-Loss = tuple[Tensor, dict[str, Tensor]]
-"""A loss and its named outputs, as a descent takes them."""
+Loss = tuple[Tensor, dict[str, Tensor]]  # a loss and its named outputs, as a descent takes them
 
 
 def build_networks(
@@ -150,8 +149,7 @@ def _moments_in(outputs: Mapping[str, Tensor]) -> list[Tensor]:
 # -- losses --------------------------------------------------------------------------------------
 
 
-Bounds = tuple[Tensor, Tensor] | None
-"""Of r and d in batch renormalisation; None: plain batch norm."""
+Bounds = tuple[Tensor, Tensor] | None  # of r and d in batch renormalisation; None: plain batch norm
 
 
 def both_critics(

@@ -59,8 +59,7 @@ class Part(NamedTuple):
     """A group of a descent's parameters: those of a module, with settings of their own."""
 
     module: nn.Module
-    tau: Any = None
-    """Factor of a target network's moves; None: there is none."""
+    tau: Any = None  # factor of a target network's moves; None: there is none
     settings: Mapping[str, Any] = {}
 
 

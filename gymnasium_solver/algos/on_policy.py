@@ -58,8 +58,7 @@ class Prepared(NamedTuple):
     batch: Batch
     explained_variance: float
     targets: Targets
-    n_rows: int
-    """Rows of the rollout, reset rows included."""
+    n_rows: int  # rows of the rollout, reset rows included
 
     def standardized(self, parts: Sequence[Part]) -> Batch:
         """The batch with advantages that are standardised within each minibatch of a pass."""

@@ -60,10 +60,8 @@ class ReplayLearner(Learner):
     takes_stale = True
     config: OffPolicyConfig
     program: Program
-    sequences: SequenceLengths | None = None
-    """Learn from sequences; None: from transitions."""
-    reads_masks = False
-    """Batches have the legal actions at their observations."""
+    sequences: SequenceLengths | None = None  # learn from sequences; None: from transitions
+    reads_masks = False  # batches have the legal actions at their observations
     target_copy_freq: int | None = None
     """Env steps between copies of the networks into their target networks; None: none."""
 

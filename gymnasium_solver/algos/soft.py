@@ -52,12 +52,9 @@ class SoftLearner(ReplayLearner):
     policy: SoftPolicy
     actor: Descent
     critic: Descent
-    alpha: Descent | None
-    """Of a learnt temperature."""
-    target: Critics | None = None
-    """None: the critics' own pass gives the targets."""
-    steady_actor: Actor | None = None
-    """One whose entropy the actor of discrete actions stays near."""
+    alpha: Descent | None  # of a learnt temperature
+    target: Critics | None = None  # none: the critics' own pass gives the targets
+    steady_actor: Actor | None = None  # one whose entropy the actor of discrete actions stays near
 
     def build_networks(self, **more: Any) -> ActorCritics:
         """The networks, for the actions: `n_actions` is 0 for a Box, `width` that of an action, or

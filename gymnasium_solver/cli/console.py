@@ -45,8 +45,7 @@ COLOURS = {"debug": GREY, "warning": ORANGE, "error": "red"}
 class TrainConsole(Observer):
     """Observer of one training. `quiet`, and whether `console` is a terminal, select the output."""
 
-    _told_urls = False
-    """Whether the header has the addresses of trackers."""
+    _told_urls = False  # whether the header has the addresses of trackers
 
     def __init__(
         self,
@@ -64,12 +63,10 @@ class TrainConsole(Observer):
         self.console = console or out.SafeConsole(highlight=False, markup=False, emoji=False)
         self.quiet, self.with_keys, self.log_level = quiet, keys, log_level
         self.notes = notes
-        self.warnings = warnings
-        """Printed before the dashboard is drawn, so that they stay visible."""
+        self.warnings = warnings  # printed before the dashboard is drawn, so that they stay visible
         self.runs_dir = runs_dir
         """Value of the --runs-dir flag, if given; the suggested commands include it."""
-        self.exit_code = 1
-        """Exit code of the command: 1 until the run has ended normally."""
+        self.exit_code = 1  # exit code of the command: 1 until the run has ended normally
         self.state: State | None = None
         self.run: Run | None = None
         self.display: Display | None = None

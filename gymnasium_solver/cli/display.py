@@ -64,8 +64,7 @@ class Display:
         self._thread = threading.Thread(target=self._run, name="gsolve-display", daemon=True)
         self._wake_out, self._wake_in = socket.socketpair()
         self._hears_signals = False
-        self.error: Exception | None = None
-        """What ended the thread, if something did."""
+        self.error: Exception | None = None  # what ended the thread, if something did
 
     @property
     def is_live(self) -> bool:
@@ -248,8 +247,7 @@ def _in_child() -> None:
 
 
 class SteadyRender(LiveRender):
-    erases = True
-    """Whether old lines are erased first, as by rich."""
+    erases = True  # whether old lines are erased first, as by rich
 
     def position_cursor(self) -> Control:
         if self.erases or self._shape is None:

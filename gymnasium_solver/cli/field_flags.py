@@ -35,8 +35,7 @@ from gymnasium_solver.suggest import nearest
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
 
-TEXTS: dict[str, str] = {}
-"""What each of these verbs that has been imported takes."""
+TEXTS: dict[str, str] = {}  # what each of these verbs that has been imported takes
 MOST_VALUES = {NONE: 0, ONE: 1, OPTIONAL: 1, REPEATED: 1}  # of all other flags any number
 _VALUE = re.compile(r"-(\d|\.\d|\.?inf)")  # -200, -.5 and -inf are values, -q is a flag
 _SURE_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+-v\d+(:\w+)?")  # a file, or Env-v1:name

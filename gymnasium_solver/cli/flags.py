@@ -100,10 +100,8 @@ class Args(argparse.Namespace):
 class Declared(NamedTuple):
     """One argument of a verb."""
 
-    names: tuple[str, ...]
-    """The names of a flag; empty for a positional argument."""
-    value: str
-    """Its name in the help."""
+    names: tuple[str, ...]  # the names of a flag; empty for a positional argument
+    value: str  # its name in the help
     arity: str
     help: str
     default: str | None = None

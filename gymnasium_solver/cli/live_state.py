@@ -21,8 +21,7 @@ Span = tuple[str, str]  # text, style
 Line = list[Span]
 
 GROUPS = {"train/roll": "train", "val/roll": "val", "train/opt": "learn", "train/hp": "hp"}
-GROUPS["own"] = "own"
-"""The groups of the table in their order, and how it calls them."""
+GROUPS["own"] = "own"  # the groups of the table in their order, and how it calls them
 HIDDEN = ("best", "std")  # shown in other columns or elsewhere
 QUICK_EPOCH_S = 1.0
 STOP_SIGNALS = {"SIGINT": "Ctrl-C", "SIGTERM": "SIGTERM"}  # and how the user knows them
@@ -129,24 +128,20 @@ class State:
     activity: "Activity"
     control: "Control"
     threshold: float | None = None
-    start_steps: int = 0
-    """Env steps at which this process started; above 0 after a resume."""
+    start_steps: int = 0  # env steps at which this process started; above 0 after a resume
     start_epoch: int = 0
-    wall_before_s: float = 0.0
-    """Training time before this process."""
+    wall_before_s: float = 0.0  # training time before this process
     folder_url: str = ""
     key_help: list[tuple[str, str]] = field(default_factory=list)
     """(key, what it does), if keys are read."""
     show_help: bool = False
     ended: bool = False
-    signal: str | None = None
-    """The signal that asked for a stop, if one did."""
+    signal: str | None = None  # the signal that asked for a stop, if one did
     row: dict[str, Any] = field(default_factory=dict)
     series: dict[str, Series] = field(default_factory=dict)
     best: dict[str, float] = field(default_factory=dict)
     messages: deque[Line] = field(default_factory=lambda: deque(maxlen=8))
-    alerts: "dict[str, Alert]" = field(default_factory=dict)
-    """The active ones, by name."""
+    alerts: "dict[str, Alert]" = field(default_factory=dict)  # the active ones, by name
 
     def __post_init__(self) -> None:
         self.clock_s = self.started_s = self.activity.clock_s()

@@ -26,8 +26,7 @@ PANEL_NAMES = (
 )  # fmt: skip
 TURN_BASED = ("toy_text", "minigrid", "bandit", "probe")
 """Suites in which nothing happens until a person has decided."""
-PLAIN_EPISODES = 10
-"""Where nobody can quit."""
+PLAIN_EPISODES = 10  # where nobody can quit
 
 
 @verb("""

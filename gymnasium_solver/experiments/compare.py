@@ -25,8 +25,7 @@ from gymnasium_solver.runs.query import get_columns
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
 
-MARGIN = "1%"
-"""The smallest difference that matters, as a share of the range of scores."""
+MARGIN = "1%"  # the smallest difference that matters, as a share of the range of scores
 UPDATES = "train/cnt/total_updates"
 MEASURES = (
     *("strength", "max_strength", "final_strength", "sample_efficiency", "training_efficiency"),
@@ -52,8 +51,7 @@ class GroupResult:
     """Median env steps until a validation reached the threshold; seeds that never do count as
     later."""
     wall_s: float  # median
-    random: float | None
-    """What random actions score, if it was measured."""
+    random: float | None  # what random actions score, if it was measured
     measures: dict[str, float]
     """SLM-Lab's MEASURES; strength is the score above that of random actions."""
     score_range: float | None = None
@@ -67,17 +65,12 @@ class Verdict:
     first: str
     second: str
     env_id: str
-    word: str
-    """better, worse, equal or cannot tell: the first against the second."""
+    word: str  # better, worse, equal or cannot tell: the first against the second
     text: str
-    difference: Estimate
-    """Of the mean scores."""
-    p: float
-    """Of Welch's t-test, corrected for the number of comparisons (Holm)."""
-    margin: float
-    """The smallest difference that matters."""
-    improvement: float
-    """Share of the pairs of seeds in which the first has the higher score."""
+    difference: Estimate  # of the mean scores
+    p: float  # of Welch's t-test, corrected for the number of comparisons (Holm)
+    margin: float  # the smallest difference that matters
+    improvement: float  # share of the pairs of seeds in which the first has the higher score
     seeds_needed: int | None
     """About how many seeds on each side would tell; None if the groups have no difference or if
     too many were needed."""
@@ -88,10 +81,8 @@ class OverEnvironments:
     """Normalised scores (random 0, threshold or reference 1) over several environments."""
 
     env_ids: list[str]
-    aggregates: dict[str, dict[str, Estimate]]
-    """Mean, median, IQM and optimality gap by config."""
-    ranks: dict[str, list[float]]
-    """Rank in each environment by config."""
+    aggregates: dict[str, dict[str, Estimate]]  # mean, median, IQM and optimality gap by config
+    ranks: dict[str, list[float]]  # rank in each environment by config
     thresholds: list[float]
     profiles: dict[str, list[list[float]]]
     """Share of runs above each threshold, with the ends of its interval: [share, low, high]."""
@@ -103,8 +94,7 @@ class Comparison:
     verdicts: list[Verdict]
     differences: dict[str, list[Any]]
     """Config fields that are not the same in all groups, with the value of each group."""
-    machines: dict[str, list[str]]
-    """The same for facts about the machines: cpu, versions."""
+    machines: dict[str, list[str]]  # the same for facts about the machines: cpu, versions
     aggregate: dict[str, Estimate] | None
     """IQM of normalised scores by config over all environments, if there are several."""
     ranks: dict[str, float] | None

@@ -72,12 +72,10 @@ CNN = "it learns from images, by a CNN that one seed alone keeps busy"
 class Member:
     """One run of an experiment."""
 
-    run: str
-    """Name of its folder in the folder of all runs."""
+    run: str  # name of its folder in the folder of all runs
     group: str
     seed: int
-    config: str
-    """File in `configs/`."""
+    config: str  # file in `configs/`
 
 
 class Line(NamedTuple):

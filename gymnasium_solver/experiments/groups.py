@@ -65,10 +65,8 @@ class Center:
     middle: Array
     low: Array
     high: Array
-    has_interval: bool
-    """Whether there are enough seeds for one."""
-    n: Array
-    """Seeds that were still training at x; the others had reached their goal."""
+    has_interval: bool  # whether there are enough seeds for one
+    n: Array  # seeds that were still training at x; the others had reached their goal
 
 
 @dataclass(frozen=True)
@@ -77,10 +75,8 @@ class Group:
 
     label: str
     env_id: str
-    members: tuple[Member, ...]
-    """One per seed and config."""
-    repeats: tuple[str, ...] = ()
-    """Ids of further runs of these seeds, which do not count."""
+    members: tuple[Member, ...]  # one per seed and config
+    repeats: tuple[str, ...] = ()  # ids of further runs of these seeds, which do not count
 
     @property
     def scores(self) -> list[float]:

@@ -18,13 +18,10 @@ from gymnasium_solver.runs.run import Run, is_run, live_status
 @dataclass(frozen=True)
 class JobInfo:
     name: str
-    kind: str
-    """run or experiment."""
+    kind: str  # run or experiment
     backend: str
-    status: str
-    """running, queued, ended, or the status of the run that has ended."""
-    id: str
-    """Process id, or the id of the cluster's job."""
+    status: str  # running, queued, ended, or the status of the run that has ended
+    id: str  # process id, or the id of the cluster's job
     at: str
     path: str
 

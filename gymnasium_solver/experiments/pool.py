@@ -52,10 +52,8 @@ class Task:
     words: tuple[str, ...]
     label: str = ""
     state: str = WAITING
-    reason: str = ""
-    """Why it failed."""
-    restarts: int = 0
-    """Starts by this coordinator after the first."""
+    reason: str = ""  # why it failed
+    restarts: int = 0  # starts by this coordinator after the first
     is_stopping: bool = field(default=False, repr=False)
 
     @property

@@ -36,15 +36,11 @@ class Verdict:
     text: str
     run: str
     repeated: str
-    weights: dict[str, str | None]
-    """SHA-256 of the last weights: recorded and repeated."""
+    weights: dict[str, str | None]  # SHA-256 of the last weights: recorded and repeated
     scores: dict[str, float | None]
-    interval: list[float] | None
-    """Where the score had to lie, if the weights differ."""
-    n_seeds: int
-    """Recorded seeds that the interval rests on; 1: the error of the tests."""
-    differed: dict[str, list[str]]
-    """Facts that are not the same: [recorded, repeated]."""
+    interval: list[float] | None  # where the score had to lie, if the weights differ
+    n_seeds: int  # recorded seeds that the interval rests on; 1: the error of the tests
+    differed: dict[str, list[str]]  # facts that are not the same: [recorded, repeated]
     notes: list[str]
 
 

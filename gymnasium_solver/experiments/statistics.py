@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
-Metric = Callable[[Array], Array]
-"""Scores [..., seeds, tasks] -> values [...]."""
+Metric = Callable[[Array], Array]  # scores [..., seeds, tasks] -> values [...]
 
 LEVEL, REPEATS = 0.95, 10_000
 ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)  # quantiles of an interval
-FEWEST_SEEDS = 3
-"""Seeds on each side of a verdict."""
+FEWEST_SEEDS = 3  # seeds on each side of a verdict
 POWER, MOST_SEEDS = 0.8, 100  # of `seeds_needed`; more seeds are not a practical answer
 FEWEST_FREEDOM = 4  # degrees of freedom for an interval by bootstrap quantiles
 _CHUNK = 2_000_000  # values drawn at a time
@@ -34,8 +32,7 @@ class Estimate:
     value: float
     low: float
     high: float
-    n: int
-    """Seeds, the fewest of any task."""
+    n: int  # seeds, the fewest of any task
 
 
 def as_scores(scores: ArrayLike) -> Array:

@@ -25,18 +25,12 @@ class Learnt(NamedTuple):
 
 
 class Extension:
-    name: ClassVar[str]
-    """Its file and key in a checkpoint."""
-    bytes_per_transition = 0
-    """Memory that it needs in a replay buffer."""
-    gives_bonus = False
-    """It adds rewards, which a replay buffer stores in a column of their own."""
-    tracks_episodes = False
-    """A replay buffer keeps track of episodes for it."""
-    needs_host = False
-    """Its batches are made on the host, not from a copy of the replay on a GPU."""
-    demonstrations: Demonstrations | None = None
-    """What is learnt from in place of the environment."""
+    name: ClassVar[str]  # its file and key in a checkpoint
+    bytes_per_transition = 0  # memory that it needs in a replay buffer
+    gives_bonus = False  # it adds rewards, which a replay buffer stores in a column of their own
+    tracks_episodes = False  # a replay buffer keeps track of episodes for it
+    needs_host = False  # its batches are made on the host, not from a copy of the replay on a GPU
+    demonstrations: Demonstrations | None = None  # what is learnt from in place of the environment
 
     def __init__(self, learner: "Learner"):
         self.learner = learner

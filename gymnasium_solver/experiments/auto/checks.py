@@ -119,11 +119,9 @@ def _preset(now: Candidate, p: Probe, *parts: str) -> Candidate:
 class Outlook:
     """How evaluations rise in the second half of a training."""
 
-    slope: float
-    """Of the score, per env step."""
+    slope: float  # of the score, per env step
     stderr: float
-    more_steps: int | None
-    """Further env steps that are worth it; None if it does not rise clearly."""
+    more_steps: int | None  # further env steps that are worth it; None if it does not rise clearly
     text: str
 
 

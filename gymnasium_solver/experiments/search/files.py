@@ -20,8 +20,7 @@ from gymnasium_solver.experiments.search.ranges import KINDS, Choice, Range, che
 from gymnasium_solver.suggest import did_you_mean
 
 Block = Mapping[Any, Any]
-PlanKeys = tuple[dict[str, Any], list[str]]
-"""The keys of our plan, and notes for the user."""
+PlanKeys = tuple[dict[str, Any], list[str]]  # the keys of our plan, and notes for the user
 
 
 def read_sweep_file(path: Path) -> PlanKeys:

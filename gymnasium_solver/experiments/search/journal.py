@@ -35,8 +35,7 @@ class Trial:
     number: int
     latents: dict[str, Any]
     state: str = RUNNING
-    value: float | None = None
-    """The metric; of a pruned trial, where it was pruned."""
+    value: float | None = None  # the metric; of a pruned trial, where it was pruned
     attrs: dict[str, Any] = field(default_factory=dict)
     """own: the config's own values; seeds, values (one per seed), cost, env_steps, reason, ..."""
 

@@ -31,8 +31,7 @@ from gymnasium_solver.runs.run import JOB_FILES, Run
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.seeds import derive
 
-RESAMPLE = 0.25
-"""How often a copied choice is drawn anew."""
+RESAMPLE = 0.25  # how often a copied choice is drawn anew
 HISTORY = "pbt.json"
 
 

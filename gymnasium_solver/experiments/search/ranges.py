@@ -28,11 +28,9 @@ from gymnasium_solver.suggest import check_known
 KINDS = ("uniform", "log", "log0", "int", "logint", "pow2", "logit", "normal", "lognormal",
          "choice")  # fmt: skip
 NORMALS, LOGS, WHOLE = ("normal", "lognormal"), ("log", "log0", "logint"), ("int", "logint")
-ZERO_SHARE = 0.1
-"""Share of a range of the kind log0 that means 0."""
+ZERO_SHARE = 0.1  # share of a range of the kind log0 that means 0
 EXAMPLE = "for example log:1e-5..1e-2, 0.1..0.4, int:3..20, pow2:32..2048 or 4,10,20"
-TAIL = 0.001
-"""Share of a normal distribution that is cut off at either end."""
+TAIL = 0.001  # share of a normal distribution that is cut off at either end
 
 
 @dataclass(frozen=True)

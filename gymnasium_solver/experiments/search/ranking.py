@@ -32,8 +32,7 @@ class Measured:
     """The result of one finished training."""
 
     value: float
-    score: float | None
-    """Mean of the held-out test."""
+    score: float | None  # mean of the held-out test
     solved: bool | None
     env_steps: int
     wall_s: float

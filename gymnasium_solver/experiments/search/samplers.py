@@ -23,18 +23,15 @@ from gymnasium_solver.experiments.search.ranking import ranked
 from gymnasium_solver.experiments.search.space import Space, Values
 from gymnasium_solver.training.seeds import derive
 
-STARTUP = 10
-"""Random trials before a model is fitted."""
+STARTUP = 10  # random trials before a model is fitted
 STAGES = (0.3, 0.5, 0.2)
 """Shares of the trials: a coarse grid, a search near the best tenth, a finer one."""
-SPREADS = (2.0, 1.0)
-"""Half-widths of the two ranges, in standard deviations of the best trials."""
+SPREADS = (2.0, 1.0)  # half-widths of the two ranges, in standard deviations of the best trials
 BEST, LEAST = 0.1, 0.1
 """Share of the trials that are the best; share of the whole range that a narrowed one keeps at
 least, per standard deviation."""
 
-Fields = Mapping[str, Any]
-"""The config, for conditions on fields that are not searched."""
+Fields = Mapping[str, Any]  # the config, for conditions on fields that are not searched
 
 
 def first_pending(plan: Plan, number: int) -> int:

@@ -38,8 +38,7 @@ from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.seeds import derive
 
-MOST_FAILURES = 10
-"""Trials that may fail in a row from the start, before the sweep gives up."""
+MOST_FAILURES = 10  # trials that may fail in a row from the start, before the sweep gives up
 
 OnSearch = Callable[["Search"], None]
 

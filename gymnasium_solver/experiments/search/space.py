@@ -68,8 +68,7 @@ class Param:
     name: str
     distribution: Distribution
     when: tuple[Condition, ...] = ()
-    part: Latent | None = None
-    """The part of the latent range that is searched; None: all of it."""
+    part: Latent | None = None  # the part of the latent range that is searched; None: all of it
 
     @property
     def field(self) -> str:

@@ -40,8 +40,7 @@ from gymnasium_solver.runs.machine import is_made_here, signature
 from gymnasium_solver.runs.resolve import SWEEPS
 from gymnasium_solver.runs.run import LAST_RUN, runs_root
 
-SIGNATURE = "signature.json"
-"""Who made a sweep that names code (runs/machine.py)."""
+SIGNATURE = "signature.json"  # who made a sweep that names code (runs/machine.py)
 
 
 class Sweep:
