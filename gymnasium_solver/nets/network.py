@@ -19,7 +19,8 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from gymnasium_solver.config.schema import LearnerConfig, RecurrentFields
+from gymnasium_solver.config.learner_blocks import RecurrentFields
+from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.nets.blocks import BlockKind, Blocks, NormKind
 from gymnasium_solver.nets.cnn import PRESETS, Cnn, default_preset
