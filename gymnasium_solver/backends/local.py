@@ -38,6 +38,7 @@ from typing import Any, Protocol, Self
 
 from gymnasium_solver.config.cpus import CPUS
 from gymnasium_solver.errors import GsolveError, RunError
+from gymnasium_solver.paths import open_regular
 from gymnasium_solver.runs import machine
 from gymnasium_solver.runs.files import dump_json, read_json, take_lock, write_atomic
 from gymnasium_solver.runs.run import utc_now
@@ -300,10 +301,10 @@ def wait(folder: Path, timeout_s: float) -> bool:
     return True
 
 
-def tail(folder: Path, lines: int = 20) -> list[str]:
+def tail(folder: Path, lines: int = 20, log: str = LOG) -> list[str]:
     """The last lines of a job's output."""
     try:
-        with (folder / LOG).open("rb") as file:
+        with open_regular(folder / log) as file:
             file.seek(0, os.SEEK_END)
             file.seek(max(0, file.tell() - 200 * lines - 4096))
             text = file.read().decode(errors="replace")

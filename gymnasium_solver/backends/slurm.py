@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gymnasium_solver.backends.local import LAUNCH, BackendError, CountedStarts, write_tasks
+from gymnasium_solver.backends.local import LAUNCH, BackendError, CountedStarts, tail, write_tasks
 from gymnasium_solver.backends.resources import Resources
 
 FOLDER = "slurm"  # in the folder of an experiment or a run
@@ -172,8 +172,4 @@ class SlurmBackend(CountedStarts):
         return None
 
     def tail(self, folder: Path, lines: int = 20) -> list[str]:
-        try:
-            text = (folder / FOLDER / "0.log").read_text(errors="replace")
-        except OSError:
-            return []
-        return text.splitlines()[-lines:]
+        return tail(folder / FOLDER, lines, "0.log")

@@ -6,6 +6,7 @@ with its machine, versions and command, so that parts measured one by one share 
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -44,11 +45,8 @@ def part_module(part: str) -> Any:
         if not IN_CHECKOUT:
             raise GsolveError(
                 f"the part {part} needs a source checkout: clone the repository and run make bench "
-                f"there. Here: gsolve bench --only "
-                f"{' '.join(OWN_PARTS)}"
+                f"there. Here: gsolve bench --only {' '.join(OWN_PARTS)}"
             )
-        import sys
-
         if str(ROOT) not in sys.path:
             sys.path.insert(0, str(ROOT))
     return import_module(PARTS[part])

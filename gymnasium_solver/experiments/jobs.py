@@ -11,7 +11,6 @@ from pathlib import Path
 from gymnasium_solver.backends import local, slurm
 from gymnasium_solver.errors import GsolveError, RunError
 from gymnasium_solver.experiments.experiment import FILE, FOLDER, STACKS, load, named
-from gymnasium_solver.paths import read_regular
 from gymnasium_solver.runs.run import Run, is_run, live_status
 
 
@@ -78,11 +77,8 @@ def logs(job: JobInfo, lines: int = 50) -> list[str]:
     folder = Path(job.path)
     if job.backend != "slurm":
         return local.tail(folder, lines)
-    found = []
-    for path in sorted((folder / "slurm").glob("*.log")):
-        text = read_regular(path).decode(errors="replace").splitlines()[-lines:]
-        found += [f"[{path.stem}] {line}" for line in text]
-    return found
+    logs = sorted((folder / slurm.FOLDER).glob("*.log"))
+    return [f"[{p.stem}] {line}" for p in logs for line in local.tail(p.parent, lines, p.name)]
 
 
 def cancel(job: JobInfo) -> bool:

@@ -95,16 +95,13 @@ def judge(run: Run, repeated: Run, notes: list[str] | None = None) -> Verdict:
     found, n_seeds = _interval(run, repeated, old.test, new.test)
     inside = found[0] <= new.test["mean"] <= found[1]
     scores = f"{new.test['mean']:.4g} against {old.test['mean']:.4g}"
+    word, place = (SAME_SCORE, "within") if inside else (DIFFERENT, "outside")
+    text = f"other weights; test {scores}, {place} [{found[0]:.4g}, {found[1]:.4g}]"
     if same:
-        word, text = (
-            IDENTICAL,
-            f"identical weights after {new.env_steps:,} env steps, test {scores}",
-        )
+        word = IDENTICAL
+        text = f"identical weights after {new.env_steps:,} env steps, test {scores}"
     elif not differed and not notes:
         word, text = DIFFERENT, f"other weights on the same kind of machine, test {scores}"
-    else:
-        word, place = (SAME_SCORE, "within") if inside else (DIFFERENT, "outside")
-        text = f"other weights; test {scores}, {place} [{found[0]:.4g}, {found[1]:.4g}]"
     return Verdict(
         word, word != DIFFERENT, text, run.id, repeated.id, {"recorded": ours, "repeated": theirs},
         {"recorded": old.test["mean"], "repeated": new.test["mean"]},

@@ -146,9 +146,8 @@ def experiment(
             raise ConfigError(f"the experiment {name} exists with other configs or seeds")
     else:
         command = ["gymnasium_solver.experiment", *(label for label, _ in configs)]
-        stacks = None
-        if stack:
-            stacks = jobs or default_stacks([config for _, config in configs], len(chosen))
+        n_stacks = jobs or default_stacks([config for _, config in configs], len(chosen))
+        stacks = n_stacks if stack else None
         made = create(configs, chosen, root, name=name, command=command, stacks=stacks)
 
     def tell(task: Task) -> None:

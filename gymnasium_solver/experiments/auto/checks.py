@@ -70,19 +70,11 @@ def _has_more_entropy(now: Candidate, p: Probe) -> Candidate | None:
     return _with(now, "entropy", ent_coef=max(MORE_ENTROPY * bonus, LEAST_ENTROPY))
 
 
-def _looks_far(now: Candidate, p: Probe) -> Candidate | None:
-    return _with(now, "far", gamma=FAR_GAMMA)
-
-
 def _spreads_rewards(now: Candidate, p: Probe) -> Candidate | None:
     """No end is ever reached: a reward reaches more steps at once."""
     if _has(now, "n_step") and now.fields.get("n_step", 1) < N_STEP:
         return _with(now, "n_step", n_step=N_STEP)
     return _explores(now, p)
-
-
-def _remembers(now: Candidate, p: Probe) -> Candidate | None:
-    return _preset(now, p, ppo_for(p), "gru")
 
 
 REMEDIES: dict[str, Callable[[Candidate, Probe], Candidate | None]] = {
@@ -91,9 +83,9 @@ REMEDIES: dict[str, Callable[[Candidate, Probe], Candidate | None]] = {
     "no_signal": _explores,
     "q_diverging": _is_calmer,
     "alpha_high": _is_calmer,
-    "memory_needed": _remembers,
+    "memory_needed": lambda now, p: _preset(now, p, ppo_for(p), "gru"),
     "entropy_collapse": _has_more_entropy,
-    "short_horizon": _looks_far,
+    "short_horizon": lambda now, p: _with(now, "far", gamma=FAR_GAMMA),
     "all_truncated": _spreads_rewards,
 }
 """By alert, the more certain causes first."""

@@ -64,9 +64,9 @@ def sweep(
             raise ConfigError("resume= continues a sweep as it is: leave out target and params")
         folder = find_sweep(resume, runs)
         folder.check_trust(trust)
+    elif target is None:
+        raise ConfigError("sweep() needs a config, such as sweep('CartPole-v1:ppo')")
     else:
-        if target is None:
-            raise ConfigError("sweep() needs a config, such as sweep('CartPole-v1:ppo')")
         named = params if isinstance(params, Mapping) else dict.fromkeys(params or (), "")
         data: dict[str, Any] = {
             "config": target, "params": dict(named), "set": fields, "trials": trials, "jobs": jobs,

@@ -213,11 +213,11 @@ class Stream:
 
     def load(self, n: int) -> bool:
         """Read the checksums of the `n` lines that were sent before; False if some are missing."""
-        known = array("I")
+        self.sent = array("I")
         with suppress(FileNotFoundError):
-            known.frombytes(self._path.read_bytes()[: n * known.itemsize])
-        self.sent, self._stored = known, len(known)
-        return len(known) == n
+            self.sent.frombytes(self._path.read_bytes()[: n * self.sent.itemsize])
+        self._stored = len(self.sent)
+        return self._stored == n
 
     def poll(self) -> None:
         """Read what is new; after a rewrite everything is."""
