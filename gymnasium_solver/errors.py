@@ -90,6 +90,15 @@ class Unsupported(Exception):
 
 
 @contextmanager
+def needing(message: str, kind: type[Exception] = MissingError) -> Iterator[None]:
+    """Imports that say what to install if they fail."""
+    try:
+        yield
+    except ImportError:
+        raise kind(message) from None
+
+
+@contextmanager
 def told_as(kind: type[Exception], where: object, *failures: type[Exception]) -> Iterator[None]:
     """Errors of these types become `kind`, with what they are about in front."""
     try:

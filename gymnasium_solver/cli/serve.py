@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
-from gymnasium_solver.errors import MissingError
+from gymnasium_solver.errors import needing
 from gymnasium_solver.printable import printable
 
 if TYPE_CHECKING:
@@ -60,13 +60,9 @@ def ui(args: Args) -> int:
 
 def require_web() -> None:
     """MissingError without the packages of the web app."""
-    try:
+    with needing("the web app is not installed: pip install 'gymnasium-solver[ui]'"):
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
-    except ImportError:
-        raise MissingError(
-            "the web app is not installed: pip install 'gymnasium-solver[ui]'"
-        ) from None
 
 
 def serve(settings: "Settings", port: int | None = None, *, page: str = "", opens: bool) -> int:
@@ -135,12 +131,10 @@ def mcp(args: Args) -> None:
             lines.append(printable(f"{str(entry.get('at'))[:19]} {entry.get('change')} {what}"))
         out.tell(args, entries, *lines or [f"nothing was changed over MCP in {root}"])
         return
-    try:
+    with needing(
+        "the MCP server needs the package mcp: pip install 'gymnasium-solver[mcp]'", UsageError
+    ):
         import mcp.server  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "the MCP server needs the package mcp: pip install 'gymnasium-solver[mcp]'"
-        ) from None
     from gymnasium_solver.serve.mcp.allowed import Settings
     from gymnasium_solver.serve.mcp.server import build_server
     from gymnasium_solver.serve.web.security import is_loopback

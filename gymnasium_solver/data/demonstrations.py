@@ -20,7 +20,7 @@ import numpy as np
 
 from gymnasium_solver.data.episode_file import Episode, read_episodes
 from gymnasium_solver.data.memory_check import available_memory_bytes, check_fits
-from gymnasium_solver.errors import ConfigError, EnvError, MissingError, RunError, told_as
+from gymnasium_solver.errors import ConfigError, EnvError, RunError, needing, told_as
 from gymnasium_solver.paths import user_path
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import (
@@ -256,14 +256,10 @@ def _open_files(files: list[Path], dataset: str) -> Source:
 
 
 def _open_minari(path: Path, dataset: str) -> Source:
-    try:
+    with needing("Minari is not installed: pip install 'gymnasium-solver[minari]'"):
         import minari
         from minari.dataset.minari_storage import MinariStorage
         from minari.storage.datasets_root_dir import get_dataset_path
-    except ImportError:
-        raise MissingError(
-            "Minari is not installed: pip install 'gymnasium-solver[minari]'"
-        ) from None
     try:
         root = path if path.is_dir() else Path(get_dataset_path(dataset))
         folder = root / "data" if (root / "data").is_dir() else root

@@ -23,7 +23,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.data.demonstrations import ENV_ID
-from gymnasium_solver.errors import MissingError, RunError
+from gymnasium_solver.errors import RunError, needing
 from gymnasium_solver.media.player import Player, PolicyActor
 from gymnasium_solver.media.stage import plain_stage
 from gymnasium_solver.runs.query import acts_greedily
@@ -57,13 +57,9 @@ def write_dataset(
 ) -> Written:
     """Play and write; RunError if `out` exists or cannot name a dataset."""
     greedy = acts_greedily(found.run) if greedy is None else greedy
-    try:
+    with needing("Minari is not installed: pip install 'gymnasium-solver[minari]'"):
         import minari
         from minari.data_collector import EpisodeBuffer
-    except ImportError:
-        raise MissingError(
-            "Minari is not installed: pip install 'gymnasium-solver[minari]'"
-        ) from None
     if not _ID.fullmatch(out.name):
         raise RunError(f"{out.name!r} cannot name a dataset: its name must end in -v0, -v1, ...")
     if out.exists():

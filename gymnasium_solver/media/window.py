@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gymnasium_solver.errors import MissingError
+from gymnasium_solver.errors import needing
 from gymnasium_solver.media.drawing import fit
 from gymnasium_solver.media.keys import BUTTONS, KeyMap
 from gymnasium_solver.media.panels import LEAST, Layout, Painter
@@ -31,13 +31,11 @@ MOST_SIZE = (1280, 960)  # of a grid at first
 def import_pygame() -> Any:
     """pygame, without its greeting; MissingError if it is not installed."""
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
-    try:
+    with needing(
+        'a window needs pygame: pip install "gymnasium-solver[play]", or play in the terminal '
+        "with --text."
+    ):
         import pygame
-    except ImportError:
-        raise MissingError(
-            'a window needs pygame: pip install "gymnasium-solver[play]", or play in the terminal '
-            "with --text."
-        ) from None
     return pygame
 
 

@@ -14,7 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gymnasium_solver.errors import MissingError
+from gymnasium_solver.errors import needing
 from gymnasium_solver.runs.run import Run, runs_root
 
 if TYPE_CHECKING:
@@ -55,13 +55,9 @@ def ui(
     read_only: bool = False,
 ) -> Page:
     """Show the web app: all runs, a run, or the page of the app that `path` names."""
-    try:
+    with needing("the web app is not installed: pip install 'gymnasium-solver[ui]'"):
         from gymnasium_solver.serve.web.app import BackgroundServer
         from gymnasium_solver.serve.web.security import DEFAULT_PORT, Settings
-    except ImportError:
-        raise MissingError(
-            "the web app is not installed: pip install 'gymnasium-solver[ui]'"
-        ) from None
     if isinstance(path, Run):
         runs_dir = path.path.parent if runs_dir is None else runs_dir
         path = f"runs/{path.id}"

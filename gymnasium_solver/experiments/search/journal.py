@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from gymnasium_solver.errors import MissingError, RunError
+from gymnasium_solver.errors import RunError, needing
 from gymnasium_solver.experiments.search.ranges import Latent, Options
 from gymnasium_solver.experiments.search.space import Space
 from gymnasium_solver.runs.files import take_lock
@@ -50,10 +50,8 @@ class Trial:
 
 def load_optuna() -> "Any":
     """The module, quiet."""
-    try:
+    with needing("sweeps need Optuna: pip install 'gymnasium-solver[sweep]'"):
         import optuna
-    except ImportError:
-        raise MissingError("sweeps need Optuna: pip install 'gymnasium-solver[sweep]'") from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     return optuna

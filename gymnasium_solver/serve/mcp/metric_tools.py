@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gymnasium_solver.errors import GsolveError, RunError, told_as
+from gymnasium_solver.errors import GsolveError, RunError, needing, told_as
 from gymnasium_solver.runs import query as runs_query
 from gymnasium_solver.runs.curves import CLOCK, Row, choose_name, choose_names
 from gymnasium_solver.runs.files import finite
@@ -239,10 +239,8 @@ def matching(lines: Sequence[str], pattern: str) -> list[str]:
 
 
 def _duckdb() -> Any:
-    try:
+    with needing("SQL needs DuckDB: pip install 'gymnasium-solver[mcp]'", QueryError):
         import duckdb
-    except ImportError:
-        raise QueryError("SQL needs DuckDB: pip install 'gymnasium-solver[mcp]'") from None
     return duckdb
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.errors import ConfigError, RunError, first_line
+from gymnasium_solver.errors import ConfigError, RunError, first_line, needing
 
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 FIXES = {
@@ -23,12 +23,10 @@ FIXES = {
 
 
 def api() -> Any:
-    try:
+    with needing(
+        "the Hub needs the package huggingface_hub: pip install 'gymnasium-solver[hub]'", RunError
+    ):
         from huggingface_hub import HfApi
-    except ImportError:
-        raise RunError(
-            "the Hub needs the package huggingface_hub: pip install 'gymnasium-solver[hub]'"
-        ) from None
     # The endpoint is passed, as the package reads the variable only when it is imported.
     return HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="gymnasium-solver")
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.errors import GsolveError, RunError, first_line
+from gymnasium_solver.errors import GsolveError, RunError, first_line, needing
 from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
 from gymnasium_solver.experiments.groups import identity_of
 from gymnasium_solver.paths import temporary_folder
@@ -40,10 +40,8 @@ DEFAULT_PROJECT = "gymnasium-solver"
 
 def wandb_module() -> Any:
     os.environ.setdefault("WANDB_SILENT", "true")
-    try:
+    with needing("W&B needs its package: pip install 'gymnasium-solver[wandb]'", TrackError):
         import wandb
-    except ImportError:
-        raise TrackError("W&B needs its package: pip install 'gymnasium-solver[wandb]'") from None
     return wandb
 
 
@@ -231,13 +229,11 @@ LEFT_OUT = ("obs", "actions", "reward", "return", "adv", "adv_norm", "baseline",
 
 
 def workspace(entity: str, project: str) -> Any:
-    try:
+    with needing(
+        "the dashboard needs wandb-workspaces: pip install 'gymnasium-solver[wandb]'", TrackError
+    ):
         import wandb_workspaces.reports.v2 as wr
         import wandb_workspaces.workspaces as ws
-    except ImportError:
-        raise TrackError(
-            "the dashboard needs wandb-workspaces: pip install 'gymnasium-solver[wandb]'"
-        ) from None
     names = [
         name
         for name, metric in METRICS.items()
