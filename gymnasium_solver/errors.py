@@ -104,7 +104,8 @@ def told_as(kind: type[Exception], where: object, *failures: type[Exception]) ->
     try:
         yield
     except failures as error:
-        raise kind(f"{where}: {error}") from None
+        told = error if isinstance(error, GsolveError) else first_line(error)
+        raise kind(f"{where}: {told}") from None
 
 
 def first_line(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from gymnasium_solver.backends import local
 from gymnasium_solver.backends.carried import Changes, apply
 from gymnasium_solver.backends.local import LAUNCH, BackendError, CountedStarts, with_this_python
+from gymnasium_solver.errors import told_as
 
 SEEN = "job.seen"  # written by the coordinator, looked for by the worker
 NOT_SEEN = -1000  # in place of an exit code
@@ -168,11 +169,8 @@ class RayBackend(CountedStarts):
         super().__init__()
         self._ray: Any = ray
         if not ray.is_initialized():
-            try:
+            with told_as(BackendError, f"no Ray cluster at {address or 'this machine'}", Exception):
                 ray.init(address=address, log_to_driver=False, configure_logging=False)
-            except Exception as error:
-                where = address or "this machine"
-                raise BackendError(f"no Ray cluster at {where}: {error}") from None
         options: dict[str, Any] = {"num_cpus": cpus, "num_gpus": gpus, "max_retries": 0}
         if memory_gb:
             options["memory"] = int(memory_gb * 1e9)

@@ -19,7 +19,7 @@ import torch
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.envs.as_gymnasium import Treatment
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.runs.files import cannot_write, write_atomic
+from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.resolve import resolve_checkpoint
 from gymnasium_solver.share.export.c_header import c_header
 from gymnasium_solver.share.export.deployed import (
@@ -89,11 +89,9 @@ def export_run(
         facts["compared"] = f"{observed.n} observations"
         data, largest, inputs, outputs = write(policy, observed, facts)
     path = out or found.run.path / f"policy-{found.path.name}{SUFFIXES[format]}"
-    try:
+    with writing("the exported policy", path):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, data)
-    except OSError as error:
-        raise cannot_write("the exported policy", path, error) from error
     return Exported(
         path=str(path),
         format=format,

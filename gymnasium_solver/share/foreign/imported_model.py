@@ -8,8 +8,8 @@ steps of the model. Its optimiser is new, so training further starts a run from 
 train ... --init-from-run RUN`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.as_gymnasium import treatment_of
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.vector import VectorEnv
-from gymnasium_solver.errors import ConfigError, RunError, first_line
+from gymnasium_solver.errors import ConfigError, RunError, told_as
 from gymnasium_solver.nets.normalizer import EPSILON
 from gymnasium_solver.runs.checkpoint import save_checkpoint
 from gymnasium_solver.runs.run import Run
@@ -41,13 +41,9 @@ DAMAGED = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, 
            MemoryError)  # fmt: skip
 
 
-@contextmanager
-def one_line(path: str | Path) -> Iterator[None]:
+def one_line(path: str | Path) -> AbstractContextManager[None]:
     """What a file of unknown origin makes this code raise is an error of the file."""
-    try:
-        yield
-    except DAMAGED as error:
-        raise RunError(f"{path} is damaged or not a known model: {first_line(error)}") from None
+    return told_as(RunError, f"{path} is damaged or not a known model", *DAMAGED)
 
 
 @dataclass(frozen=True)

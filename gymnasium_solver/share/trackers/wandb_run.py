@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.errors import GsolveError, RunError, first_line, needing
+from gymnasium_solver.errors import GsolveError, RunError, first_line, needing, told_as
 from gymnasium_solver.experiments.experiment import FILE, FOLDER, load
 from gymnasium_solver.experiments.groups import identity_of
 from gymnasium_solver.paths import temporary_folder
@@ -78,13 +78,11 @@ class WandbSink(Sink):
             silent=True, console="off", x_disable_stats=True, disable_git=True, save_code=False
         )
         folder = env.get("WANDB_DIR") or str(subject.folder)
-        try:
+        with told_as(TrackError, "W&B", self._wandb.Error):
             self._run = self._wandb.init(
                 id=run_id(subject.run.id), dir=folder, config=dict(config), mode=self._mode,
                 settings=settings, **given, **how,
             )  # fmt: skip
-        except self._wandb.Error as error:
-            raise TrackError(f"W&B: {first_line(error)}") from None
         self._run.define_metric("env_steps")
         self._run.define_metric("*", step_metric="env_steps")
         self._at = 0
@@ -264,10 +262,8 @@ def as_json(made: Any) -> dict[str, Any]:
 
 
 def save(made: Any) -> str:
-    try:
+    with told_as(TrackError, "W&B", Exception):
         made.save()
-    except Exception as error:
-        raise TrackError(f"W&B: {first_line(error)}") from None
     return str(made.url)
 
 
