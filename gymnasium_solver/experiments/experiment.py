@@ -31,8 +31,8 @@ from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs.files import dump_json, locked, read_json, write_atomic, writing
 from gymnasium_solver.runs.machine import is_made_here, signature
 from gymnasium_solver.runs.query import RunSummary, get_run
+from gymnasium_solver.runs.resolve import meant
 from gymnasium_solver.runs.run import Run, is_run, utc_now
-from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
@@ -324,23 +324,7 @@ def open_experiment(ref: str, root: Path) -> Experiment:
     """The experiment that `ref` names; `@last` is the newest."""
     ids = experiment_ids(root)
     path = root / FOLDER / ids[0] if ref == "@last" and ids else find(ref, root)
-    return load(path or root / FOLDER / named(ref, ids, "experiment", root))
-
-
-def named(ref: str, names: Sequence[str], what: str, root: Path) -> str:
-    """The one of some names, newest first, that a user means: it, or the only one with this part.
-    RunError says what there is."""
-    matches = [name for name in names if name == ref] or [
-        name for name in names if ref.lower() in name.lower()
-    ]
-    if len(matches) == 1:
-        return matches[0]
-    if matches:
-        raise RunError(
-            f"{ref!r} matches {len(matches)} {what}s: {', '.join(matches[:8])}. Give a longer part."
-        )
-    known = f"{what.capitalize()}s: {', '.join(names[:8])}." if names else "There are none yet."
-    raise RunError(f"there is no {what} {ref!r} in {root}. {did_you_mean(ref, names) or known}")
+    return load(path or root / FOLDER / meant(ref, ids, "experiment", root))
 
 
 # -- how far it is --------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from gymnasium_solver.backends import local, slurm
 from gymnasium_solver.errors import GsolveError, RunError
-from gymnasium_solver.experiments.experiment import FILE, FOLDER, STACKS, load, named
+from gymnasium_solver.experiments.experiment import FILE, FOLDER, STACKS, load
+from gymnasium_solver.runs.resolve import meant
 from gymnasium_solver.runs.run import Run, is_run, live_status
 
 
@@ -69,7 +70,7 @@ def find_job(ref: str, root: Path) -> JobInfo:
             return job
     active = [name for name, job in jobs.items() if job.is_active and ref.lower() in name.lower()]
     names = active if len(active) == 1 and ref not in jobs else list(jobs)
-    return jobs[named(ref, names, "job", root)]
+    return jobs[meant(ref, names, "job", root)]
 
 
 def logs(job: JobInfo, lines: int = 50) -> list[str]:

@@ -7,6 +7,7 @@ changed, the name of an experiment or of a sweep stands for its best run.
 """
 
 import re
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
@@ -168,17 +169,23 @@ def _split(ref: str, allow_paths: bool) -> tuple[str, str | None]:
 def _match_id(name: str, root: Path, allow_paths: bool) -> str:
     if name.startswith("@"):
         raise RunError(f"{name!r} is not a run; the only name with @ is @last.")
-    ids = run_ids(root)
-    matches = [i for i in ids if name.lower() in i.lower()]
+    return meant(name, run_ids(root), "run", root, lambda: _existing(root, allow_paths))
+
+
+def meant(
+    name: str, ids: Sequence[str], what: str, root: Path, existing: Callable[[], str] = str
+) -> str:
+    """The one of some ids, newest first, that a user means: it, or the only one with this part.
+    RunError says what there is."""
+    matches = [i for i in ids if i == name] or [i for i in ids if name.lower() in i.lower()]
     if len(matches) == 1:
         return matches[0]
     if matches:
-        raise RunError(
-            f"{name!r} matches {len(matches)} runs: {_listing(matches)}. Give a longer part of "
-            "the id."
-        )
-    hint = did_you_mean(name, ids, n=3, cutoff=0.4) or _existing(root, allow_paths)
-    raise RunError(f"there is no run {name!r} in {root}. {hint}")
+        found = f"{len(matches)} {what}s: {_listing(matches)}"
+        raise RunError(f"{name!r} matches {found}. Give a longer part of the id.")
+    known = f"{what.capitalize()}s: {_listing(ids)}." if ids else "There are none yet."
+    hint = did_you_mean(name, ids, n=3, cutoff=0.4) or existing() or known
+    raise RunError(f"there is no {what} {name!r} in {root}. {hint}")
 
 
 def _run_of_sweep(name: str, run: str, root: Path) -> Run:
@@ -186,13 +193,8 @@ def _run_of_sweep(name: str, run: str, root: Path) -> Run:
     sweeps = root / SWEEPS
     places = sweeps.iterdir() if is_folder(sweeps) else ()
     ids = sorted(place.name for place in places if place.name[0] not in "@.")
-    pointed = read_pointer(sweeps / LAST_RUN) if name == LAST_RUN else name
-    matches = [i for i in ids if i == pointed] or [i for i in ids if name.lower() in i.lower()]
-    if len(matches) != 1:
-        what = f"matches {len(matches)} sweeps" if matches else "is not a sweep"
-        known = _listing(matches or ids) or "none"
-        raise RunError(f"{name!r} {what}. Sweeps in {sweeps}: {known}.")
-    sweep = sweeps / matches[0]
+    pointed = read_pointer(sweeps / LAST_RUN) if name == LAST_RUN else None
+    sweep = sweeps / meant(pointed or name, ids, "sweep", root)
     if not is_run(sweep / run):
         known = _listing(
             sorted(str(p.relative_to(sweep)) for p in sweep.glob("*/*/*") if is_run(p))
@@ -227,7 +229,7 @@ def _existing(root: Path, is_command: bool) -> str:
     return f"Runs in {root}: {_listing(ids, _NEWEST, ' (gsolve runs)' * is_command)}."
 
 
-def _listing(names: list[str], most: int = 10, where: str = "") -> str:
+def _listing(names: Sequence[str], most: int = 10, where: str = "") -> str:
     more = f" and {len(names) - most} more{where}" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

@@ -228,7 +228,7 @@ def test_runs_of_a_sweep(root: Path) -> None:
             "tune/trials/0009/seed0",
             "has no run 'trials/0009/seed0'; it has: final/0001/choice0, tr",
         ),
-        ("nothing/trials/0000/seed0", "is not a sweep"),
+        ("nothing/trials/0000/seed0", "there is no sweep"),
         (f"../runs/sweeps/{sweep}/trials/0000/seed0", "is not a run"),
     ):
         with pytest.raises(RunError, match=re.escape(message)):

@@ -21,7 +21,7 @@ from typing import Any
 from gymnasium_solver.config.code import code_named, untrusted
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
-from gymnasium_solver.experiments.experiment import named, newest_first, slug
+from gymnasium_solver.experiments.experiment import newest_first, slug
 from gymnasium_solver.experiments.search.journal import (
     COMPLETE,
     FAILED,
@@ -37,7 +37,7 @@ from gymnasium_solver.paths import is_file, user_path
 from gymnasium_solver.runs import files
 from gymnasium_solver.runs.files import is_locked, write_atomic
 from gymnasium_solver.runs.machine import is_made_here, signature
-from gymnasium_solver.runs.resolve import SWEEPS
+from gymnasium_solver.runs.resolve import SWEEPS, meant
 from gymnasium_solver.runs.run import LAST_RUN, runs_root
 
 SIGNATURE = "signature.json"  # who made a sweep that names code (runs/machine.py)
@@ -169,7 +169,7 @@ def find_sweep(ref: str, runs: Path, *, allow_paths: bool = True) -> Sweep:
     if name == LAST_RUN:
         pointed = files.read_pointer(root / LAST_RUN)
         return Sweep(root / (pointed if pointed and is_sweep(root / pointed) else ids[0]))
-    return Sweep(root / named(name, ids, "sweep", root))
+    return Sweep(root / meant(name, ids, "sweep", root))
 
 
 def trained_values(sweep: Sweep, plan: Plan, trial: Trial) -> dict[str, Any]:

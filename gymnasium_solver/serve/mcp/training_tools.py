@@ -25,7 +25,7 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import is_locked
 from gymnasium_solver.runs.manage import change_tags, set_note
 from gymnasium_solver.runs.query import RunSummary
-from gymnasium_solver.runs.resolve import resolve_checkpoint, run_name
+from gymnasium_solver.runs.resolve import meant, resolve_checkpoint, run_name
 from gymnasium_solver.runs.run import Run, is_run, live_status
 from gymnasium_solver.serve import trainings
 from gymnasium_solver.serve.commands import output_of
@@ -425,7 +425,7 @@ def _brief(desk: AgentDesk, name: str) -> Answer:
 def _named(desk: AgentDesk, ref: str) -> str:
     """The id of an experiment or a search from a unique part of it."""
     known = [*experiment.experiment_ids(desk.root), *sweep_ids(desk.root)]
-    return experiment.named(plain_name(ref, "id"), known, "experiment or search", desk.root)
+    return meant(plain_name(ref, "id"), known, "experiment or search", desk.root)
 
 
 def _job_folder(desk: AgentDesk, name: str) -> Path | None:

@@ -19,6 +19,7 @@ from gymnasium_solver.paths import is_own_file
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.files import is_locked
 from gymnasium_solver.runs.metrics import describe
+from gymnasium_solver.runs.resolve import meant
 from gymnasium_solver.runs.store import stamp
 from gymnasium_solver.runs.words import stopped
 from gymnasium_solver.serve import trainings
@@ -76,7 +77,7 @@ def _brief_experiment(web: Web, name: str) -> Answer:
 def _existing(name: str, ref: str, asked: Mapping[str, Any]) -> str:
     """The id of an experiment or a sweep from a unique part of it."""
     ids = {"experiment": folders.experiment_ids, "sweep": _sweep_ids}[name](asked["desk"].root)
-    return folders.named(plain_name(ref, name), ids, name, Path("this folder"))
+    return meant(plain_name(ref, name), ids, name, Path("this folder"))
 
 
 One = Annotated[str, _existing]
