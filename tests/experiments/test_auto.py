@@ -291,7 +291,7 @@ def test_a_probe_and_its_file() -> None:
     assert found.terminated == 1.0
     assert 15 < (found.random_mean or 0.0) < 30
     assert found.hidden == pytest.approx(0.0, abs=0.02)
-    assert from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert from_dict(json.loads(json.dumps(dataclasses.asdict(found)))) == found
 
 
 def test_rewards_that_are_not_numbers_are_one_line(tmp_path: Path) -> None:
