@@ -23,13 +23,7 @@ import gymnasium
 from gymnasium_solver.algos.agent import Agent
 from gymnasium_solver.config.env_ids import is_python_env
 from gymnasium_solver.config.schema import Config
-from gymnasium_solver.envs.given import (
-    Factory,
-    as_factory,
-    cannot_rebuild,
-    given_env,
-    given_id,
-)
+from gymnasium_solver.envs.given import Factory, as_factory, cannot_rebuild, given_env, given_id
 from gymnasium_solver.errors import ConfigError, EnvError
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.checkpoint import LAST
@@ -81,8 +75,7 @@ def train(
     `on_eval(result)` are called during training; if one returns True or a text, the run is saved
     and stops. So does an interrupt (Ctrl-C): `train` then returns the run, with the status
     "interrupted", and `resume` continues it. SIGTERM saves too and ends the program with the exit
-    code 75, as `gsolve train` does. Raises DivergedError if a value in training is not finite.
-    """
+    code 75, as `gsolve train` does. Raises DivergedError if a value in training is not finite."""
     named: str | Config | None = None
     if isinstance(target, str | Config):
         named = target
@@ -119,8 +112,7 @@ def resume(
     The result is the same, bit for bit, as without the interruption. `fields` change its config,
     such as `max_env_steps=200_000`. `env` is needed if the run was trained on an environment given
     as Python code. `trust`: also import code that the config of a run made elsewhere names. The
-    rest is as in `train`.
-    """
+    rest is as in `train`."""
     root = runs_root(runs_dir)
     found = resolve_checkpoint(run, root, default=LAST)
     config = load_config(str(found.run.config_path), trust=trust)
@@ -163,8 +155,7 @@ def evaluate(
     An environment object is played as it is and not closed; its observations must be those that
     `agent.act` takes, or with `as_trained=True` exactly as the policy saw them. `fields` change
     fields of the environment, such as `max_episode_steps=200`. `trust`: also import code that the
-    config of a run made elsewhere names.
-    """
+    config of a run made elsewhere names."""
     _check_count("episodes", episodes)
     found = find_target(target, runs_root(runs_dir), trust=trust)
     greedy = found.is_greedy(greedy)
@@ -222,8 +213,7 @@ def make_env(
     (scaling, one-hot) are applied by `act`, so `env.observation_space` is the space before them.
     With `n_envs` it is a Gymnasium vector env. A run that was trained on EnvPool gets Gymnasium's
     own environment of that id, and a warning says so. `fields` change fields of the environment.
-    `trust`: also import code that the config of a run made elsewhere names.
-    """
+    `trust`: also import code that the config of a run made elsewhere names."""
     _check_count("n_envs", n_envs)
     target_found = find_target(target, runs_root(runs_dir), trust=trust)
     found = with_fields(target_found, fields, ENV_FIELDS)

@@ -22,12 +22,7 @@ from gymnasium_solver.algos.configs.a2c import A2CConfig
 from gymnasium_solver.algos.extensions.extension import Learnt
 from gymnasium_solver.algos.learner import Learner
 from gymnasium_solver.algos.on_policy import RolloutValues, build_actor_critic, details, prepare
-from gymnasium_solver.algos.policy_loss import (
-    Batch,
-    corrected,
-    policy_gradient_loss,
-    scaled_losses,
-)
+from gymnasium_solver.algos.policy_loss import Batch, corrected, policy_gradient_loss, scaled_losses
 from gymnasium_solver.data.rollout import Rollout
 
 

@@ -402,8 +402,7 @@ class Learner(Agent):
         """Update the observation normaliser after the wrapped update.
 
         The first rollout is the exception: it updates the normaliser before, so that the first
-        update does not train on raw observations.
-        """
+        update does not train on raw observations."""
         encoder = self.encoder
         if not encoder.learns_moments:
             yield

@@ -24,8 +24,7 @@ def gae(
 
     Termination and truncation are separate masks: the value is bootstrapped unless the episode
     `terminated`, and the sum over later steps stops at both. At the end of an episode, values[t +
-    1] is the value of its true final observation, so truncation needs no special case.
-    """
+    1] is the value of its true final observation, so truncation needs no special case."""
     delta = reward + gamma * ~terminated * values[1:] - values[:-1]
     return _sum_to_the_end(delta, gamma * gae_lambda, terminated | truncated, valid)
 
@@ -74,8 +73,7 @@ def lambda_returns(
     `next_value` [T, N] is the value after each step: the best action's value gives Peng's
     Q(lambda), the next action's value SARSA(lambda). At the end of an episode or of the rollout,
     and before an invalid row, `next_value` replaces the whole bracket. After a termination the
-    bracket is zero.
-    """
+    bracket is zero."""
     done = terminated | truncated
     goes_on = ~done
     goes_on[:-1] &= valid[1:]
@@ -111,8 +109,7 @@ def episode_returns(
 def standardize(x: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
     """Scale to zero mean and unit standard deviation; a single sample becomes zero.
 
-    If `values` is given, it is scaled instead, by the mean and standard deviation of x.
-    """
+    If `values` is given, it is scaled instead, by the mean and standard deviation of x."""
     return ((x if values is None else values) - x.mean()) / (x.std() + 1e-8)
 
 

@@ -62,8 +62,7 @@ one."""
 def evaluate_actions(net: ActorCritic, actions: ActionKind, batch: Batch) -> Evaluated:
     """Return log-probabilities, entropies and values under the current network.
 
-    For sequences the results are [S * L], in the order of `batch.actions.flatten(0, 1)`.
-    """
+    For sequences the results are [S * L], in the order of `batch.actions.flatten(0, 1)`."""
     if not batch.is_sequence:
         return evaluate_rows(net, actions, batch.obs, batch.actions, batch.mask)
     assert batch.is_first is not None

@@ -27,11 +27,7 @@ from gymnasium_solver.algos.on_policy import (
     details,
     prepare,
 )
-from gymnasium_solver.algos.policy_loss import (
-    Batch,
-    policy_gradient_loss,
-    scaled_losses,
-)
+from gymnasium_solver.algos.policy_loss import Batch, policy_gradient_loss, scaled_losses
 from gymnasium_solver.data.rollout import Rollout
 
 

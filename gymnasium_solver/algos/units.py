@@ -108,8 +108,7 @@ def _statistics(layers: Sequence[Tensor]) -> tuple[np.ndarray, ...]:
     """By layer: number of units, mean and standard deviation of the outputs, number of dead units.
 
     `layers`: outputs [samples, units]. All units are one array, since operations on small arrays
-    take as long as their calls.
-    """
+    take as long as their calls."""
     by_unit = []
     for y in layers:
         mean = y.mean(dim=0)

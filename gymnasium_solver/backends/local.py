@@ -138,8 +138,7 @@ def start(
 
     `folder` is created if needed. The working folder stays the caller's. `cpus`: how many CPUs the
     threads of a training may use. `nursery`: forks the process, if it can. BackendError if a job is
-    running in the folder.
-    """
+    running in the folder."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         output = (folder / LOG).open("ab")
@@ -240,8 +239,7 @@ def stop(folder: Path, *, kill_after_s: float | None = None) -> bool:
     """Ask the job of a folder to save and end; False if none is running.
 
     SIGTERM goes to the training process only, which needs its worker processes for saving. With
-    `kill_after_s` the whole session is killed if it is still running after that time.
-    """
+    `kill_after_s` the whole session is killed if it is still running after that time."""
     job = find(folder)
     if job is None or not job.is_running:
         return False

@@ -138,8 +138,7 @@ class SlurmBackend(CountedStarts):
 
     Each run is a job array of one task, which Slurm puts into the queue again when it is preempted.
     The id of the job is in the folder of the run, so that a coordinator that was killed finds its
-    jobs again. Exit codes are not known: what became of a run is in its folder.
-    """
+    jobs again. Exit codes are not known: what became of a run is in its folder."""
 
     def __init__(self, resources: Resources, options: Sequence[str] = ()) -> None:
         super().__init__()

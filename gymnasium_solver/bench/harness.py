@@ -68,8 +68,7 @@ def timed(
     """Run a process to its end; FailedProcess if it fails.
 
     `core` pins the process to one core (Linux only). `n_threads` sets the variables that numeric
-    libraries read; None removes them, so that each library takes its default.
-    """
+    libraries read; None removes them, so that each library takes its default."""
     env = own_environment(without=THREAD_VARIABLES)
     if n_threads is not None:
         env |= dict.fromkeys(THREAD_VARIABLES, str(n_threads))
@@ -105,8 +104,7 @@ class Meter:
     """Wall seconds since it was made, and how many cores other processes used meanwhile.
 
     Another process on one of two cores can slow a two-threaded learner tenfold, because its
-    threads wait for each other at every operation: do not compare figures from a busy machine.
-    """
+    threads wait for each other at every operation: do not compare figures from a busy machine."""
 
     def __init__(self) -> None:
         self._start, self._busy, self._own = time.perf_counter(), _busy_s(), _own_s()

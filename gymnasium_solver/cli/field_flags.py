@@ -185,8 +185,7 @@ def load_target(args: Args, target: str, *, chooses: bool = False) -> "Config":
 def _check_flags(args: Args) -> None:
     """Check that every flag is a field of some algorithm. Names that the config's own errors
     explain better (a field of another algorithm, a name of another library) are left to them. This
-    imports all algorithms, so it is done only if a flag has no value or the config is invalid.
-    """
+    imports all algorithms, so it is done only if a flag has no value or the config is invalid."""
     from gymnasium_solver.algos.file_schema import json_schema
     from gymnasium_solver.config.foreign import FOREIGN
 

@@ -45,8 +45,7 @@ BESTS = {name for name in SHOWN if "/ep_rew/" in name}
 class Series:
     """The whole history of one value in bounded space; `add` is O(1), whatever the run's length.
 
-    Holds up to `2 * keep` means over equally many values; when full, neighbours are merged.
-    """
+    Holds up to `2 * keep` means over equally many values; when full, neighbours are merged."""
 
     def __init__(self, keep: int = 60) -> None:
         self.keep = keep

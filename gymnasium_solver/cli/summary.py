@@ -57,8 +57,7 @@ def verdict(run: RunSummary) -> Text:
 def measured_from_random(run: RunSummary) -> dict[str, float] | None:
     """The run's score on a scale from random actions (0) to the target (1), and both ends.
 
-    Uses the test score or, without a test, the best validation score. None without a baseline.
-    """
+    Uses the test score or, without a test, the best validation score. None without a baseline."""
     from gymnasium_solver.envs.baselines import game_settings, random_baseline
 
     try:

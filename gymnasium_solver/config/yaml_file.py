@@ -174,8 +174,7 @@ def parse_value(text: str) -> Any:
     """The value of a command-line token: the same as after `key: ` in a config.
 
     Lists, blocks and quotes are parsed. Anything else is a number, true, false, null or text, so
-    that tokens like @last or `a: b`, which YAML requires quotes for, need none here.
-    """
+    that tokens like @last or `a: b`, which YAML requires quotes for, need none here."""
     stripped = text.strip()
     if stripped[:1] in ("[", "{", '"', "'"):
         return parse_yaml(stripped, f"the value {_cut(text)}")

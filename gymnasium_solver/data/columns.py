@@ -41,8 +41,7 @@ def layout_of(
     """Every array, [rows, envs, ...]: the rows to sample from, the head, and the look-back rows.
 
     `frame_stacks`: number of frames of each stacked part. `carry`: an example of the carry to
-    store. `has_bonus`: store the rewards of extensions.
-    """
+    store. `has_bonus`: store the rewards of extensions."""
     stacks = {name: n for name, n in (frame_stacks or {}).items() if n != 1}
     deepest = max(stacks.values(), default=1)
     if capacity < 1 or n_envs < 1 or min(stacks.values(), default=1) < 1:
@@ -123,8 +122,7 @@ class FrameStacks:
     `older` records for each row how many of its older frames are in the preceding rows (none at the
     start of an episode) and how the rest is padded: engines repeat the first frame, or use zeros.
     Both the padding and whether a stack continues are read from the frames themselves, so a stack
-    is restored exactly as it was given, or rejected.
-    """
+    is restored exactly as it was given, or rejected."""
 
     def __init__(self, frame_stack: int, observation_space: Space) -> None:
         shape = observation_space.shape or (0,)

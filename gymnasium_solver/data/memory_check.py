@@ -16,10 +16,7 @@ REPLAY_ADVICE = (
 
 
 def check_fits(
-    estimate: int,
-    available: int,
-    what: str = "the replay buffer",
-    advice: str = REPLAY_ADVICE,
+    estimate: int, available: int, what: str = "the replay buffer", advice: str = REPLAY_ADVICE
 ) -> None:
     """Raise ConfigError if `estimate` bytes do not fit into `available` bytes."""
     if estimate > available:
@@ -39,8 +36,7 @@ def available_memory_bytes(root: Path = Path("/")) -> int:
 def _cgroup_bytes(root: Path) -> list[int | None]:
     """Free memory of each cgroup of this process; any of its parents may set the limit.
 
-    psutil reports the memory of the machine, not the limit of a container.
-    """
+    psutil reports the memory of the machine, not the limit of a container."""
     left: list[int | None] = []
     mount = root / "sys/fs/cgroup"
     for line in _lines(root / "proc/self/cgroup"):

@@ -153,8 +153,7 @@ class EpisodeMemory:
     similarity = sqrt(sum over the k nearest of K), K = e / (max(d^2 / mean d^2 - x, 0) + e), where
     d is the distance to a neighbour and the mean is that of the k-th nearest. The bonus is inverse
     to it, on a scale where k neighbours at the mean distance give 1, the most; states without
-    neighbours get that too. Badia et al. (2020) divide by a running mean of the bonus instead.
-    """
+    neighbours get that too. Badia et al. (2020) divide by a running mean of the bonus instead."""
 
     def __init__(self, n_envs: int, capacity: int, width: int, neighbors: int):
         self.states = np.zeros((n_envs, capacity, width), np.float32)

@@ -65,8 +65,7 @@ class Priorities:
 
         A leaf of 0 is never sampled: the search finds the first running sum above a point, and
         running sums do not increase at such a leaf. The point is kept below the last running sum,
-        which rounding can make slightly smaller than the same sum one level up.
-        """
+        which rounding can make slightly smaller than the same sum one level up."""
         sums = _running_sums(self._top)
         point = rng.random(n)
         point += np.arange(n)

@@ -117,8 +117,7 @@ class Replay(Ring):
 
         The environment's rewards are scaled, then clipped to +-reward_clip, before they are summed;
         rewards of extensions are added as they are. `new_goals`: of hindsight replay; rewards and
-        terminations are computed for them first.
-        """
+        terminations are computed for them first."""
         flat, n_envs = self._flat, self.n_envs
         chain = index if n_step == 1 else index + np.arange(0, n_step * n_envs, n_envs)[:, None]
         reward = flat["reward"].take(chain, mode="wrap")  # [n, B], or [B] for one step
@@ -167,8 +166,7 @@ class Replay(Ring):
     def sample_sequences(self, n: int, length: int, rng: np.random.Generator) -> np.ndarray:
         """Sample n start indices, uniformly with replacement, of sequences of `length` rows.
 
-        A sequence never wraps from the newest row into the oldest ones. Its first row is a step.
-        """
+        A sequence never wraps from the newest row into the oldest ones. Its first row is a step."""
         self.check_not_empty()
         first, n_starts = self.oldest_row, self.n_added - length - self.oldest_row + 1
         n_places, found = max(0, n_starts) * self.n_envs, np.empty(0, np.int64)

@@ -42,8 +42,7 @@ class EpisodeBounds:
     """The first row of the episode of every stored step, and the row of its final observation.
 
     An episode is a run of valid rows of one env. The row after it (a reset row, a break, the head)
-    holds its final observation. Both bounds follow from the valid rows, so they are not saved.
-    """
+    holds its final observation. Both bounds follow from the valid rows, so they are not saved."""
 
     def __init__(self, n_rows: int, n_envs: int) -> None:
         self._n_rows = n_rows
@@ -185,8 +184,7 @@ class Ring:
         break, its return or its frame stack would continue into the next episode.
 
         A lost life does not count: it terminates the return, but the same episode's observations
-        follow.
-        """
+        follow."""
         newest, is_step = (self.n_added - 1) % self.n_rows, rollout.valid[0]
         if (self._columns["truncated"][newest] & is_step).any():
             return True
@@ -317,8 +315,7 @@ class Ring:
         """Copies of stored rows; columns that belong to observations also include row `stop`.
 
         Saving rows in pieces as they come, and passing them to `put_rows` in that order, restores
-        this exact state: later rows do not change earlier ones.
-        """
+        this exact state: later rows do not change earlier ones."""
         if not self.oldest_row <= start <= stop <= self.n_added:
             raise ValueError(
                 f"rows {start} to {stop} are not stored; available: {self.oldest_row} to "

@@ -242,8 +242,7 @@ def hidden_share(action_space: Any, rollout: Rollout) -> float | None:
 
     A state and an action determine the next state up to noise, so the step before adds nothing. If
     velocities are missing, it adds what positions and actions say about them. Predictions are those
-    of a ridge regression on random features, judged on steps that it has not seen.
-    """
+    of a ridge regression on random features, judged on steps that it has not seen."""
     parts = [np.asarray(part) for _, part in obs_arrays(rollout.obs)]
     if any(part.dtype.kind != "f" for part in parts):
         return None

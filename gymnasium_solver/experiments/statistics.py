@@ -84,8 +84,7 @@ def interval(
     Student's t for the mean over seeds. Otherwise the quantiles of a bootstrap that draws seeds
     within each task, at the probability of Student's t in place of the normal distribution
     (Hesterberg 2015): a plain bootstrap of few seeds is too narrow. With fewer than five seeds its
-    draws cannot reach far enough, and its standard error is multiplied by Student's t.
-    """
+    draws cannot reach far enough, and its standard error is multiplied by Student's t."""
     array = as_scores(scores)
     n, tasks = n_seeds(array), array.shape[1]
     value = float(metric(array))
@@ -130,8 +129,7 @@ def _resampled(scores: Array, repeats: int, seed: int) -> list[Array]:
 def probability_of_improvement(ours: ArrayLike, theirs: ArrayLike) -> float:
     """Chance that a random seed of ours scores higher than one of theirs, averaged over tasks.
 
-    A tie counts half: 0.5 means no difference.
-    """
+    A tie counts half: 0.5 means no difference."""
     a, b = as_scores(ours), as_scores(theirs)
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"{a.shape[1]} tasks against {b.shape[1]}: compare the same tasks")
@@ -149,8 +147,7 @@ def welch(ours: ArrayLike, theirs: ArrayLike) -> Array:
 
     Seeds that end either at the top or at the bottom are all alike in both groups, and on opposite
     sides, with a chance of up to 2 ** (1 - seeds): p is never smaller than that. Student's t would
-    take such groups for certain.
-    """
+    take such groups for certain."""
     value, error, freedom, n = _welch(ours, theirs)
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(error > 0, np.abs(value) / error, np.inf)
@@ -308,8 +305,7 @@ def on_grid(
 
     Between two values of a curve the line counts. The grid is where all curves are known: from the
     latest first value to the earliest end, except that a curve marked in `is_final`, such as a run
-    that stopped because it was solved, keeps its last value.
-    """
+    that stopped because it was solved, keeps its last value."""
     marks = list(is_final) or [False] * len(curves)
     clean = [[(x, y) for x, y in curve if y is not None and np.isfinite(y)] for curve in curves]
     kept = [(curve, mark) for curve, mark in zip(clean, marks, strict=True) if curve]
@@ -374,8 +370,7 @@ def curve_measures(
 
     Sample efficiency weighs the strengths by 1 / env steps: high if the score rises early. Training
     efficiency does so by 1 / `updates`, the number of updates at each point, if it is given.
-    Stability is 1 minus the sum of all drops over the sum of strengths. None for an empty curve.
-    """
+    Stability is 1 minus the sum of all drops over the sum of strengths. None for an empty curve."""
     kept = [i for i, (x, y) in enumerate(curve) if y is not None and np.isfinite(y) and x > 0]
     if not kept:
         return None

@@ -132,8 +132,7 @@ def experiment(
     when a run starts or ends. `stack=True` trains the seeds of a config as one program, or as
     `jobs` programs (default: one per CPU with at least four seeds each). Raises RunError if a run
     fails; the others are finished first. SIGTERM saves and stops all runs and ends the program with
-    the exit code 75. `trust`: also import code that the config of a run made elsewhere names.
-    """
+    the exit code 75. `trust`: also import code that the config of a run made elsewhere names."""
     root = runs_root(runs_dir)
     each = [targets] if isinstance(targets, str | Config) else list(targets)
     configs = [_labelled(target, fields, trust) for target in each]

@@ -272,8 +272,7 @@ class Staging:
 def on_device(array: np.ndarray | Tensor, device: torch.device) -> Tensor:
     """An array as a tensor on the device; a tensor must already be there.
 
-    Copies to a GPU use pinned memory, so the host does not wait.
-    """
+    Copies to a GPU use pinned memory, so the host does not wait."""
     if isinstance(array, Tensor):
         return array
     tensor = torch.from_numpy(np.ascontiguousarray(array))

@@ -256,8 +256,7 @@ class HostCopy:
 
     A forward pass of a few rows takes 20 us on a CPU. On a GPU the launch, the copies and the wait
     take several times as long, and longer yet if other processes share it. The weights are copied
-    once for a whole rollout or evaluation. With more rows the GPU is faster.
-    """
+    once for a whole rollout or evaluation. With more rows the GPU is faster."""
 
     def __init__(self, module: nn.Module, method: str) -> None:
         """`method`: of the module, the function to be computed."""

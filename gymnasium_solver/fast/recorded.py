@@ -70,8 +70,7 @@ class LossGradient:
     """d loss / d params as one flat tensor: compiled, recorded, a CUDA graph, or by torch.
 
     `mode` says which. On the CPU it is decided at the first call, from that call's data. It is part
-    of a learner's state, so that a resumed run computes in the same way.
-    """
+    of a learner's state, so that a resumed run computes in the same way."""
 
     def __init__(
         self,
@@ -245,8 +244,7 @@ def record_gradient(
     """Record the gradient of a loss on flat columns; None if it cannot be recorded.
 
     `check=False` skips the comparison with torch, for a loss that passed it before. `form`:
-    compiled as C, if all of its operations have a C form, or NumPy calls.
-    """
+    compiled as C, if all of its operations have a C form, or NumPy calls."""
     if any(not t.is_cpu for t in (*params, *batch, *constants)) or len(batch[0]) == 0:
         return None
     try:
@@ -312,8 +310,7 @@ def _agrees(gradient: Gradient, answers: Answers, coefficients: Coefficients) ->
     """Whether a gradient agrees with torch's.
 
     One quarter may differ: if a loss takes a minimum or an argmax, rounding can flip a near tie,
-    and that must not decide whether the recording is used.
-    """
+    and that must not decide whether the recording is used."""
     misses = 0
     for sample, expected in answers:
         got = gradient(sample, coefficients)

@@ -85,8 +85,7 @@ def write(loss: Loss, inputs: Mapping[str, Sequence[Tensor]]) -> Tape:
 
     `inputs` are parameters ("p"), constants ("k"), batch columns ("b") and coefficients ("c"); the
     i-th of them is the variable `p<i>` and so on. Without parameters there is no gradient, and only
-    the outputs of the loss are recorded.
-    """
+    the outputs of the loss are recorded."""
     grads: Sequence[Tensor] = ()
     with _Recorder() as recorder, torch.set_grad_enabled(bool(inputs["p"])):
         total, outputs = loss(inputs["b"], inputs["c"])

@@ -41,8 +41,7 @@ def squash(outputs: Tensor, noise: Tensor, bound: StdBound = "clamp") -> tuple[T
     """Squashed actions [B, A] in (-1, 1) and their log-probabilities [B], from noise [B, A].
 
     `outputs` [B, 2 A] are the means and log standard deviations before squashing; the noise is
-    standard normal.
-    """
+    standard normal."""
     mean, log_std = outputs.chunk(2, dim=1)
     if bound == "tanh":
         log_std = TANH_MIN + 0.5 * (TANH_MAX - TANH_MIN) * (1.0 + torch.tanh(log_std))
@@ -266,8 +265,7 @@ class ActorCritics(ObsNetwork):
     """`actor`, `critic` and, if `alpha` is given, `temperature`, each with its own optimiser.
 
     Actor and critics take encoded observations (`encoder`). Their features are separate, or with
-    `share_encoder` those of the critics, which the critics' loss trains.
-    """
+    `share_encoder` those of the critics, which the critics' loss trains."""
 
     def __init__(
         self,

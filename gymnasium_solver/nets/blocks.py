@@ -21,13 +21,7 @@ from torch.func import functional_call
 from torch.nn import functional
 
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.nets.hypersphere import (
-    Scale,
-    SphereBlock,
-    SphereHead,
-    ToSphere,
-    first_scale,
-)
+from gymnasium_solver.nets.hypersphere import Scale, SphereBlock, SphereHead, ToSphere, first_scale
 from gymnasium_solver.nets.renorm import BatchRenorm
 
 
@@ -67,8 +61,7 @@ def linear(
 ) -> nn.Linear:
     """Orthogonal weights times `gain` and zero bias; None: both uniform in +-1/sqrt(n_in).
 
-    The latter is torch's default, for which value-based methods are tuned.
-    """
+    The latter is torch's default, for which value-based methods are tuned."""
     layer = nn.Linear(n_in, n_out, bias=bias)
     if gain is None:
         for parameter in layer.parameters():
@@ -258,8 +251,7 @@ class StackedLinear(nn.Module):
     """n linear layers: [B, in] (shared input) or [n, B, in] -> [n, B, out].
 
     With `spectral_norm` each weight matrix is divided by its largest singular value (Miyato et al.
-    2018), estimated by `power_iteration`, which is called once per update.
-    """
+    2018), estimated by `power_iteration`, which is called once per update."""
 
     right: Tensor
     left: Tensor
@@ -344,8 +336,7 @@ class StackedMLP(nn.Module):
 class NoisyLinear(nn.Module):
     """Linear layer with learnt, factorised Gaussian noise: w + sigma * f(e_out) f(e_in)^T.
 
-    `resample` draws one noise for the whole batch. Without noise it is a plain linear layer.
-    """
+    `resample` draws one noise for the whole batch. Without noise it is a plain linear layer."""
 
     noise_in: Tensor
     noise_out: Tensor

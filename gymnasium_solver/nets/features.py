@@ -63,11 +63,7 @@ class ObsNetwork(nn.Module):
 
 class Features(nn.Module):
     def __init__(
-        self,
-        encoder: ObsEncoder,
-        network: Network,
-        gain: float | None,
-        generator: torch.Generator,
+        self, encoder: ObsEncoder, network: Network, gain: float | None, generator: torch.Generator
     ):
         """`gain` of the initial weights: see blocks.linear."""
         super().__init__()

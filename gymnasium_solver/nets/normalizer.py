@@ -101,8 +101,7 @@ class RewardNormalizer:
 
     The mean is not subtracted, since that would change the optimal policy. With `max_return` they
     are scaled down further, so that the largest return so far does not exceed it. `by_size`: by
-    the mean size of a reward instead, whose moments are then kept.
-    """
+    the mean size of a reward instead, whose moments are then kept."""
 
     def __init__(
         self,

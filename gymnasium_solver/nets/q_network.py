@@ -67,8 +67,7 @@ class QHead(nn.Module):
     def forward(self, x: Encoded, noise: Sequence[Tensor] = ()) -> Tensor:
         """Encoded observations -> outputs [B, A], or several for each action [B, A, K].
 
-        `noise` gives each row its own noise: two tensors per noisy layer (`row_noise`).
-        """
+        `noise` gives each row its own noise: two tensors per noisy layer (`row_noise`)."""
         return self._streams(self.torso(self.features(x)), noise)
 
     def sequence(self, x: Encoded, carry: Tensor, is_first: Tensor) -> Tensor:

@@ -148,8 +148,7 @@ class SoftPolicy(NoisyPolicy):
     """A squashed Gaussian or categorical policy: a sample, or the mode.
 
     Samples can be correlated between steps (`keeps`); each sample alone has the actor's
-    distribution. So are the uniform actions of the warm-up, of a bounded Box.
-    """
+    distribution. So are the uniform actions of the warm-up, of a bounded Box."""
 
     def sample(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask = None) -> Acted:
         is_box = isinstance(self.actions, BoxBase) and self.actions.is_bounded
@@ -226,8 +225,7 @@ class SoftPolicy(NoisyPolicy):
 class DeterministicPolicy(NoisyPolicy):
     """Acts with tanh of the actor's outputs; explores with additive noise of scale `noise_std`.
 
-    "ou" noise (Ornstein-Uhlenbeck) is correlated: it keeps most of its last value.
-    """
+    "ou" noise (Ornstein-Uhlenbeck) is correlated: it keeps most of its last value."""
 
     is_stochastic = False
     noise_std = 0.0  # set by the learner from its schedule

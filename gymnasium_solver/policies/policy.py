@@ -277,8 +277,7 @@ class Policy(ABC):
 
         A loaded agent takes observations of the environment, and applies the run's observation
         wrappers itself; `as_trained`: they are applied already. A policy with memory keeps its
-        carry between calls; `reset()` or `is_first=True` starts a new episode.
-        """
+        carry between calls; `reset()` or `is_first=True` starts a new episode."""
         if self.reader is None or as_trained:
             batch, is_single, legal = Read(*as_batch(self.observation_space, obs, self.unread))
         else:

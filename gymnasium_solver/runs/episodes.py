@@ -301,8 +301,7 @@ class EpisodeWriter:
     writer = EpisodeWriter.create(run, facts)
     writer.add(row, action, digest, info)      # a state and its decision
     writer.add_frame("render", body)
-    writer.finish(derived, {"steps": 200, "return": 200.0, "ended": "truncated"})
-    """
+    writer.finish(derived, {"steps": 200, "return": 200.0, "ended": "truncated"})"""
 
     def __init__(self, run: Run, name: str, facts: Mapping[str, Any]) -> None:
         self.path, self.run = run.episodes_dir / name, run

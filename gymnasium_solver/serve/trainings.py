@@ -136,11 +136,7 @@ def is_gsolve(pid: int) -> bool:
 
 
 def resume(
-    run: Run,
-    fields: Mapping[str, str],
-    *flags: str,
-    argv: Argv | None = None,
-    trust: bool = False,
+    run: Run, fields: Mapping[str, str], *flags: str, argv: Argv | None = None, trust: bool = False
 ) -> local.Job:
     """Continue a run exactly where its last checkpoint is. `trust`: as for `start`."""
     flags = (*flags, *trust_flags(str(run.config_path), trust))

@@ -32,12 +32,7 @@ from torch import Tensor, nn
 
 from gymnasium_solver.errors import Unsupported
 from gymnasium_solver.spaces.observations import Space
-from gymnasium_solver.spaces.space_types import (
-    action_leaves,
-    bounded,
-    parts_of,
-    to_native,
-)
+from gymnasium_solver.spaces.space_types import action_leaves, bounded, parts_of, to_native
 
 Array = np.ndarray
 Rng = np.random.Generator
@@ -546,8 +541,7 @@ def action_histogram(kind: ActionKind, actions: Array) -> dict[str, float]:
     more than 32 actions.
 
     The numbers of a Box are pooled over its components; those beyond -1 and 1 are in the outer
-    bins, as the environment gets them.
-    """
+    bins, as the environment gets them."""
     if len(actions) == 0:
         return {}
     if isinstance(kind, DiscreteActions) and kind.n <= MOST_BINS:

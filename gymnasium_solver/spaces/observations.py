@@ -113,8 +113,7 @@ def unit_scale(space: Space) -> tuple[np.ndarray, np.ndarray] | None:
     """(low, factor), flat: `(x - low) * factor` takes a uint8 space to [0, 1] by its bounds.
 
     None for other spaces, whose values networks read as they are. Numbers without a range (low =
-    high) have 0 and 1/255 if all are so, else a factor of 1.
-    """
+    high) have 0 and 1/255 if all are so, else a factor of 1."""
     if not is_box(space) or space.dtype != np.uint8:
         return None
     low, high = (b.reshape(-1).astype(np.float64) for b in (space.low, space.high))
@@ -226,8 +225,7 @@ def as_batch(space: Space, native: Any, unread: Collection[str] = ()) -> tuple[O
 
     A batch of observations in parts is one observation of arrays (as vectorised environments give
     it), or a list of observations. Raises EnvError if it does not match the space. `unread`: parts
-    that need not be there, which become zeros.
-    """
+    that need not be there, which become zeros."""
     if unread and is_dict(space):
         read = spaces.Dict({name: s for name, s in space.items() if name not in unread})
         found, is_single = as_batch(read, native)
@@ -316,8 +314,7 @@ def image_layout(space: Space) -> ImageLayout | None:
 
     Three axes: the shorter of the first and the last axis is the channels; if equal, the first.
     Four axes: a frame stack, with channels last if there are at most 4, otherwise channels after
-    the stack axis. Two axes, uint8, at least 32 x 32: one greyscale plane.
-    """
+    the stack axis. Two axes, uint8, at least 32 x 32: one greyscale plane."""
     shape = space.shape if isinstance(space, spaces.Box) else None
     if shape is None or min(shape, default=0) < 1:
         return None

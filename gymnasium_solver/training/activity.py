@@ -111,8 +111,7 @@ class Activity:
         """Called by the loop if `is_paused`; returns when that has ended, or at a signal. Or while
         a pause `is_asked` for from outside.
 
-        The time counts neither as training time nor as time of the running section.
-        """
+        The time counts neither as training time nor as time of the running section."""
         began_s = self._paused_since_s = perf_counter()
         with self.timer.section(PAUSED):
             # Polled: a signal handler may end the pause, and no lock is safe to take there.

@@ -97,8 +97,7 @@ def load_agent(
     `act` takes observations as the environment gives them, and applies those of the run's wrappers
     that are functions of the observation. No environment is built, except for runs of version
     0.1.0 with wrappers, whose folder lacks the spaces. `trust`: also import code that the config
-    of a run made elsewhere names.
-    """
+    of a run made elsewhere names."""
     found = resolve_checkpoint(ref, runs_root(runs_dir))
     config = load_config(str(found.run.config_path), trust=trust).replace(device=device)
     agent = agent_from_checkpoint(config, load_checkpoint(found.path))

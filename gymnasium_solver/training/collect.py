@@ -136,8 +136,7 @@ class Collector(EpisodeStats):
 
         `env_steps` is the clock before the rollout. At every multiple of `boundary_steps` all envs
         are reset with a seed derived from the clock, which bounds the length of the journal.
-        `version` is the policy's version, recorded with the rollout.
-        """
+        `version` is the policy's version, recorded with the rollout."""
         try:
             with self.policy.still():
                 return self._collect(env_steps, budget, n_rows or self.n_rows, version)
@@ -338,8 +337,7 @@ class CompiledCollector(Collector):
 
     Rows are one call (fast/native/rollout.py) instead of a hundred of Python and NumPy each, and
     they are those of a plain Collector, bit for bit. Where the policy or the environments are not
-    compiled, or a rollout may be cut short, this is a plain Collector.
-    """
+    compiled, or a rollout may be cut short, this is a plain Collector."""
 
     _arrays: Arrays | None = None
 
@@ -450,8 +448,7 @@ class DemoFeed(Collector):
     The clock counts demonstrated steps: step number i of the run is row i % n of pass i // n
     through the dataset, and every pass has its own order, derived from the seed. So what is handed
     out depends on nothing but the clock, and a resumed run goes on exactly where it stopped. The
-    rows of a rollout do not follow one another: each is a step by itself.
-    """
+    rows of a rollout do not follow one another: each is a step by itself."""
 
     def __init__(
         self, env: JournaledEnv, policy: Policy, demos: Demonstrations, n_rows: int, seed: int

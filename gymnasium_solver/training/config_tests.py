@@ -106,8 +106,7 @@ def check_file(path: Path, trust: bool = False) -> FileReport:
     names code is not checked, since this is what one does with a file that one has not read.
 
     Loading a config stops at the first kind of problem; here all of them are collected, for every
-    variant. A problem in lines that several variants share is named once.
-    """
+    variant. A problem in lines that several variants share is named once."""
     report = FileReport(path)
     try:
         file = read_config_file(path)

@@ -109,8 +109,7 @@ class EpisodeStats:
     def statistics(self) -> dict[str, float]:
         """The metrics of returns, lengths and truncations; {} before the first episode ended.
 
-        Many epochs end no episode: then those of the epoch before are still right.
-        """
+        Many epochs end no episode: then those of the epoch before are still right."""
         if not self.returns:
             return {}
         if self._statistics[0] != self.n_episodes:
@@ -194,8 +193,7 @@ class RolloutDetails:
     details.metrics()            # {"roll/obs/mean": ..., "roll/actions/hist/00": ...}
 
     They cost time, so the loop asks for them only every few epochs (`log_details_freq_epochs`), and
-    they are measured on evenly spaced rows. They read rollouts and change nothing.
-    """
+    they are measured on evenly spaced rows. They read rollouts and change nothing."""
 
     def __init__(self, observation_space: Space, actions: ActionKind, n_rollouts: int = 1):
         """`n_rollouts`: how many rollouts the epoch will have."""
@@ -302,8 +300,7 @@ class Means:
     """Mean metrics of an epoch's updates; scheduled values (hp/) keep their last value.
 
     Tensors on a GPU are summed there and transferred once, at the end. The key of a tensor of
-    several metrics is the tuple of their names.
-    """
+    several metrics is the tuple of their names."""
 
     def __init__(self) -> None:
         self._sums: dict[str | tuple[str, ...], Any] = {}

@@ -164,8 +164,7 @@ def n_eval_envs(config: Config, episodes: int) -> int:
     """Number of envs for an evaluation: as few rounds of episodes as possible, in full rounds.
 
     For vectorised envs, stepping 50 costs little more than stepping 10. This does not hold if each
-    env is a process or an emulator (envs/spec.py).
-    """
+    env is a process or an emulator (envs/spec.py)."""
     kinds = {"array": MOST_IN_NUMPY, "many": MOST_EVAL_ENVS, "as_training": config.n_envs, "one": 1}
     most = kinds[eval_envs(config.env_id, config.vectorization_mode)]
     rounds = -(-episodes // most)
@@ -317,8 +316,7 @@ class BackgroundEvaluator:
 
     Each line on its stdin is a job, {"kind": "val", "path": ..., "env_steps": ..., "epoch": ...,
     "how": the fields of a Validation}; each line on its stdout is a result, the fields of an
-    EvalResult, or {"error": text}. It ends with its stdin.
-    """
+    EvalResult, or {"error": text}. It ends with its stdin."""
 
     def __init__(self, run: Run) -> None:
         self._run = run

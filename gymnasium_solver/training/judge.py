@@ -267,8 +267,7 @@ def required_mean(plan: Plan, result: EvalResult, n_failed: int) -> float:
     so test k must exceed the threshold by sqrt(2 ln k) standard errors, about the expected maximum
     of k tests: 1.2 for the second, 2.1 for the tenth.
 
-    Of several tasks each must do so; what is missing in the worst one is added to the mean.
-    """
+    Of several tasks each must do so; what is missing in the worst one is added to the mean."""
     assert plan.threshold is not None
     surplus = math.sqrt(2 * math.log(n_failed + 1))
     if not result.tasks:
@@ -291,8 +290,7 @@ def finish(trainer: Trainer, stop_reason: str) -> None:
     """Test the selected checkpoint, then write the verdict and the report.
 
     The status stays "running" until then, so a run that is killed here is completed by a
-    resume.
-    """
+    resume."""
     trainer.is_over = True
     status = "interrupted" if stop_reason in ("interrupted", "requested") else "finished"
     final: dict[str, EvalResult] = {}
@@ -318,8 +316,7 @@ def final_test(trainer: Trainer) -> tuple[dict[str, EvalResult], EvalResult, str
     judges, and a text about it.
 
     This is the best checkpoint by validation, or the last one if nothing was evaluated. A test
-    that ended training is not repeated.
-    """
+    that ended training is not repeated."""
     p, policy = trainer.progress, trainer.agent.policy
     path = resolve_checkpoint(trainer.run, trainer.run.path.parent).path
     chosen = checkpoints.load_checkpoint(path)

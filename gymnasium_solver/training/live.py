@@ -69,8 +69,7 @@ def request_edit(
 ) -> edits.Request:
     """Ask the process that trains `run` to change fields at its next epoch; checked here first.
 
-    `at_env_steps`: not before this clock. RunError if the run is not training.
-    """
+    `at_env_steps`: not before this clock. RunError if the run is not training."""
     if not changes:
         raise ConfigError("no field to change was given, such as policy_lr=1e-4")
     meta = run.meta()

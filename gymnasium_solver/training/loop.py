@@ -70,8 +70,7 @@ def train(
     """Train from scratch in a new run folder, called `name` if given.
 
     The observers of the config are called after `observers`. `timer`: use this timer and report its
-    table, as `profile: true` does.
-    """
+    table, as `profile: true` does."""
     _check_first()
     if config.seed is None:
         config = config.replace(seed=draw_seed())
@@ -107,8 +106,7 @@ def resume(
 
     A run that was killed after training, during the final test, is completed: it is tested and gets
     its status and report. A run that ended because it reached its goal trains on to its budget.
-    `trust`: also import code that the config of a run made elsewhere names.
-    """
+    `trust`: also import code that the config of a run made elsewhere names."""
     _check_first()
     found = resolve_checkpoint(ref, runs_root, default=checkpoints.LAST)
     run = found.run
@@ -161,8 +159,7 @@ def follow() -> Run | None:
 def training_is_over(trainer: Trainer, run: Run, is_changed: bool) -> str | None:
     """Why the loaded run needs no more training although it is not finished; None to continue.
 
-    Raises RunError if it is finished and has no budget left.
-    """
+    Raises RunError if it is finished and has no budget left."""
     p, spent = trainer.progress, trainer.plan.budget_spent(trainer.progress)
     is_finished = run.meta().get("status") == "finished" and run.report_path.exists()
     if spent and is_finished:

@@ -323,8 +323,7 @@ class Alerts:
 
     Rows of short epochs are judged a few at a time, which costs half as much: what they raise is
     the same, at the same env steps, a few epochs later. No row waits beyond a checkpoint or the
-    end.
-    """
+    end."""
 
     def __init__(self, run: Run, observer: Observer, rows_together: int = 1) -> None:
         """A resumed run has rows: they are judged again without raising anything, so that the state

@@ -67,8 +67,7 @@ def load_config(
     `overrides` maps fields, or entries inside one such as `env_kwargs.state`, to values. `fill`
     maps the names of `${...}` placeholders to text; a name that is not a placeholder of the file
     overrides the field of that name, as `--set name=value` does. `trust`: import the modules that
-    the config of a run names, even if the run was not made here; otherwise that is a TrustError.
-    """
+    the config of a run names, even if the run was not made here; otherwise that is a TrustError."""
     settings = {key: parse_value(str(text)) for key, text in (fill or {}).items()}
     changes = {**settings, **(overrides or {})}
     target = _c_target(target)
@@ -384,8 +383,7 @@ def settle_scales(
 
     The rule is that of `gsolve doctor env` (envs/random_steps.py): random steps of a few copies of
     the environment, from a fixed seed. The decision is written into the run's config, so a resume
-    and an evaluation repeat it without looking again.
-    """
+    and an evaluation repeat it without looking again."""
     if not isinstance(config, LearnerConfig):
         return config, []
     inherited = {name: source[name] for name in undecided(config) if source and name in source}

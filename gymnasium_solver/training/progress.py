@@ -201,8 +201,7 @@ class EvalCadence:
     `n_steps` env steps; only after the warm-up. None or 0: never. It depends only on the epoch and
     the env steps, so a resumed run does the same things at the same time.
 
-    EvalCadence(15, warmup_epochs=50) is first true at epoch 60.
-    """
+    EvalCadence(15, warmup_epochs=50) is first true at epoch 60."""
 
     n_epochs: int | None
     n_steps: int | None = None

@@ -133,8 +133,7 @@ def numpy_blas_files(
     threads, so limiting it would limit torch. Both may also share one, as in conda; then there is
     no second pool and nothing to limit. A library is NumPy's only if it is in NumPy's own folders
     (wheels), or if NumPy was built against that kind of BLAS and torch against another. The other
-    arguments describe the installation and are read from it by default.
-    """
+    arguments describe the installation and are read from it by default."""
     numpy_folder = numpy_folder or Path(np.__file__).resolve().parent
     torch_folder = torch_folder or Path(torch.__file__).resolve().parent
     numpy_blas = numpy_blas or np.show_config("dicts")["Build Dependencies"]["blas"]["name"]
@@ -185,8 +184,7 @@ def old_objects_left_out() -> Iterator[None]:
     """Leave what exists when a run begins out of garbage collections until it ends.
 
     A full collection visits every object of the process. Most of them belong to torch and other
-    imported modules and stay: one visit takes 100 ms, about 5 % of the time of a short training.
-    """
+    imported modules and stay: one visit takes 100 ms, about 5 % of the time of a short training."""
     global _n_running, _has_ended
     is_own = _n_running == 0 and not gc.get_freeze_count()  # or the program has done it itself
     if is_own:

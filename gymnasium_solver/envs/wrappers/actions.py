@@ -19,12 +19,7 @@ from gymnasium_solver.envs.action_checks import action_checker, legal_at_ends
 from gymnasium_solver.envs.vector import Effect, Step, VectorEnv, VectorWrapper
 from gymnasium_solver.envs.wrappers.options import require, require_actions
 from gymnasium_solver.errors import ConfigError
-from gymnasium_solver.spaces.space_types import (
-    is_box,
-    is_discrete,
-    is_multi_binary,
-    whole_range,
-)
+from gymnasium_solver.spaces.space_types import is_box, is_discrete, is_multi_binary, whole_range
 
 FIELD = "spec.action_space.valid"
 _STREAM = 0x571C  # keeps the draws of buttons apart from those of the env, which has the same seed

@@ -139,8 +139,7 @@ class PongFeatures(_Features):
     Heights count from `playfield_y_min` to `playfield_y_max` (pixels), `margin_y` beyond them. The
     speed of a paddle is tanh(pixels / 24), that of the ball the change of its place; a ball that is
     not there keeps both. `action_ids` are the actions with a place in the one-hot (all by default);
-    another action leaves the last one standing. `clip` cuts what leaves -1 .. 1.
-    """
+    another action leaves the last one standing. `clip` cuts what leaves -1 .. 1."""
 
     game = "Pong"
 
@@ -201,8 +200,7 @@ class BreakoutFeatures(_Features):
     ball that is there or not, ball relative to paddle in x and y, blocks left.
 
     The speed of the paddle is tanh(pixels / 6), that of the ball the change of its place; a ball
-    that is not there keeps both. `clip` cuts what leaves -1 .. 1.
-    """
+    that is not there keeps both. `clip` cuts what leaves -1 .. 1."""
 
     game = "Breakout"
     _LOW, _HIGH, _PADDLE_Y = 32.0, 200.0, 191.0
@@ -238,8 +236,7 @@ class PongRewardShaper(RewardShaper):
     A ball that turns back at the player's paddle (on the right) pays `paddle_hit_reward`, at the
     enemy's half of it; any turn in x pays `direction_change_reward`; while the ball is in the
     player's half, every step pays `proximity_reward_scale` * (1 - |ball y - player y| / 100), at
-    least 0.
-    """
+    least 0."""
 
     _NEAR_X, _NEAR_Y = 20.0, 16.0  # from the paddle's centre; a step of 4 frames moves the ball far
 

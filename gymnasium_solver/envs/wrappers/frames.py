@@ -53,8 +53,7 @@ class AreaResize:
 
     Sizes are cut by their common divisor into equal blocks with whole-number weights, and summed as
     such: exact on any machine. No matrix product, whose threads would fight for the cores that the
-    games run on (8 frames of 120 x 160: 0.44 ms, against 1.3 with one thread and 8 with two).
-    """
+    games run on (8 frames of 120 x 160: 0.44 ms, against 1.3 with one thread and 8 with two)."""
 
     def __init__(self, size_in: tuple[int, int], size_out: tuple[int, int]) -> None:
         self.size_in, self.size_out = size_in, size_out
@@ -255,8 +254,7 @@ class PixelObservation(ObservationWrapper):
 
     The env is made with render_mode rgb_array; `auto` takes an engine that can draw. Each env is
     drawn at every step, which costs far more than the step itself. With `pixels_only: false` the
-    observation is a Dict of `pixels` and `state` (or the parts that the env has).
-    """
+    observation is a Dict of `pixels` and `state` (or the parts that the env has)."""
 
     effect = "new_obs"
 

@@ -171,8 +171,7 @@ class CartPoleRewardShaper(PotentialShaper):
     Potential-based: adds gamma * P(next obs) - P(obs), where P = angle_reward_scale * (1 - |angle|
     / 12°) + position_reward_scale * (1 - |position| / 2.4), and P = 0 once the episode has
     terminated. It speeds up learning without changing which policy is best. `clip_potential` keeps
-    both terms >= 0. `gamma` defaults to the run's discount.
-    """
+    both terms >= 0. `gamma` defaults to the run's discount."""
 
     names = ("position", "angle")
 
@@ -205,8 +204,7 @@ class MountainCarRewardShaper(PotentialShaper):
     Potential-based: adds gamma * P(next obs) - P(obs), where P = position_reward_scale * (x - 0.5)
     / 1.7 + velocity_reward_scale * v / 0.14 + height_reward_scale * (sin(3 x) - sin(1.5)) / 2. P is
     about 0 at the goal (x = 0.5) and exactly 0 once the episode has terminated there. `gamma`
-    defaults to the run's discount.
-    """
+    defaults to the run's discount."""
 
     names = ("position", "velocity", "height")
 
@@ -237,8 +235,7 @@ class MountainCarStateCountBonus(RewardShaper):
     Position and velocity are sorted into bins; each env counts its own visits n of each bin, this
     one not included and at least `min_count`, over its episodes. The bonus is bonus_scale over
     sqrt(n) (`count`), n (`inverse`) or ln(n + 1) (`log`). Counts start again where the run resets
-    its environments from a seed (`env_boundary_steps`), which an exact resume needs.
-    """
+    its environments from a seed (`env_boundary_steps`), which an exact resume needs."""
 
     def __init__(
         self,
@@ -305,8 +302,7 @@ class VizDoomRewardShaper(RewardShaper):
     A step takes off `noop_penalty` for pressing nothing, or adds `move_reward` for walking and
     `turn_reward` for turning, and takes off `attack_penalty` for a shot while standing. A step
     without a reward of its own takes off `ammo_waste_penalty` for each bullet spent in it; a lost
-    point of health takes off `health_loss_penalty`.
-    """
+    point of health takes off `health_loss_penalty`."""
 
     _PARTS = ("noop", "move", "turn", "attack", "ammo_waste", "health_loss")
     # Bullets, whatever is held: the ammunition of the held weapon changes with the weapon, too.
@@ -383,8 +379,7 @@ class MarioRewardShaper(RewardShaper):
     progress: `x_position_scale` a pixel to the right, none where x jumps by more than
     |`x_reset_threshold`| (another area); step: `step_penalty`; end: `death_penalty` for a life
     lost, `level_complete_bonus` for an episode that terminates without one; score: `score_scale` a
-    point. Scores (`episode_return`) stay the game's own.
-    """
+    point. Scores (`episode_return`) stay the game's own."""
 
     keeps_reward: ClassVar[bool] = False
 

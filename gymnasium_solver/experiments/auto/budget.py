@@ -55,11 +55,7 @@ class Budget:
 
 
 def run_config(
-    candidate: Candidate,
-    given: Mapping[str, Any],
-    budget: Budget,
-    share: float,
-    steps: int,
+    candidate: Candidate, given: Mapping[str, Any], budget: Budget, share: float, steps: int
 ) -> Config:
     """The config of a run that may use this share of the budget; `steps`: of all of it."""
     fields = {**candidate.fields, **given}

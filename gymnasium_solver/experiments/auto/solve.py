@@ -166,8 +166,7 @@ def solve(
     `result.verdict` has the score and what it means, `result.best_run` the run with its agent.
     With `name` a call that was interrupted is continued by the same call. `fields` are set in every
     config. `progress` prints each decision. SIGTERM saves and stops all trainings and ends the
-    program with the exit code 75. `trust`: also import code that a folder made elsewhere names.
-    """
+    program with the exit code 75. `trust`: also import code that a folder made elsewhere names."""
     if not isinstance(env_id, str):
         raise ConfigError(
             "solve takes the id of an environment, since it trains in processes of its own: "

@@ -56,8 +56,7 @@ def sweep(
     set in all trials. `resume` continues a sweep instead. `on_trial(trial)` is called when a trial
     ends, and `progress` prints a line. `trust`: also import code that a config or a sweep made
     elsewhere names. SIGTERM saves and stops all trials and ends the program with the exit code 75;
-    `resume` continues the sweep. The rest is as in `gsolve sweep --help`.
-    """
+    `resume` continues the sweep. The rest is as in `gsolve sweep --help`."""
     runs = runs_root(runs_dir)
     if resume is not None:
         if target is not None or params is not None or fields:

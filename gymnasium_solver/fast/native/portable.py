@@ -16,14 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from gymnasium_solver.fast.native.arrays import (
-    ONE,
-    ZERO,
-    Array,
-    Extent,
-    Storage,
-    canonical,
-)
+from gymnasium_solver.fast.native.arrays import ONE, ZERO, Array, Extent, Storage, canonical
 from gymnasium_solver.fast.native.builder import aligned
 from gymnasium_solver.fast.native.kernels import (
     Load,

@@ -15,13 +15,7 @@ from torch import Tensor, nn
 from gymnasium_solver.fast.native.build import is_proven, load_compiled, prove
 from gymnasium_solver.fast.native.emit import Layout, emit
 from gymnasium_solver.fast.native.lower import Lowered, input_metas, lower
-from gymnasium_solver.fast.optimizer import (
-    Ema,
-    FlatKind,
-    FlatOptimizer,
-    Group,
-    tensor_bounds,
-)
+from gymnasium_solver.fast.optimizer import Ema, FlatKind, FlatOptimizer, Group, tensor_bounds
 from gymnasium_solver.fast.tape import Tape, Unsupported
 
 LINE = 64
@@ -413,8 +407,7 @@ class NativeGradient:
 
         `limit` (i, x): stops before the step of a part whose i-th number exceeds x. Returns the
         outputs that are numbers [steps, n] and the norms of the gradients [steps], the same bits as
-        one call after another; other outputs are lost.
-        """
+        one call after another; other outputs are lost."""
         program = self.program
         n, whole = len(batch[0]), parts[0] is None
         sizes = [n if part is None else len(part) for part in parts]

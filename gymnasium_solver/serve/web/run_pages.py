@@ -21,14 +21,7 @@ from gymnasium_solver.runs.resolve import run_name
 from gymnasium_solver.runs.run import Run, is_alive_here
 from gymnasium_solver.runs.words import next_steps, result_rows, train_command
 from gymnasium_solver.serve import trainings
-from gymnasium_solver.serve.questions import (
-    Answer,
-    BadRequest,
-    Fields,
-    ManyRuns,
-    OneRun,
-    SomeRuns,
-)
+from gymnasium_solver.serve.questions import Answer, BadRequest, Fields, ManyRuns, OneRun, SomeRuns
 from gymnasium_solver.serve.web.handling import Web, answer, attachment
 from gymnasium_solver.serve.web.job_pages import begin_job, find_job
 from gymnasium_solver.serve.web.stream import changes_of, follow_text, lines_of
