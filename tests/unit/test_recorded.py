@@ -237,20 +237,9 @@ def test_resume_does_not_turn_off_what_the_config_asks_for():
 # -- what is not used ------------------------------------------------------------------------------
 
 
-def test_a_wrong_replay_is_not_used(monkeypatch):
-    monkeypatch.setitem(aten.OPERATIONS, "tanh.default", np.sin)
-    agent = ppo(DISCRETE)
-    batch = batch_of(64, DISCRETE)
-    assert record(agent, batch, [0.2, 0.5]) is None
-    gradient = gradient_of(agent)
-    got = gradient(batch, [0.2, 0.5])[0]
-    assert gradient.mode == "torch"
-    expected = recorded.eager(loss_of(agent), agent.descent.optimizer.params, batch, [0.2, 0.5])[0]
-    torch.testing.assert_close(got, expected)
-
-
-def test_a_broken_replay_is_not_used(monkeypatch):
-    monkeypatch.setitem(aten.OPERATIONS, "tanh.default", lambda: None)
+@pytest.mark.parametrize("replay", [np.sin, lambda: None], ids=["wrong", "broken"])
+def test_a_wrong_or_broken_replay_is_not_used(replay, monkeypatch):
+    monkeypatch.setitem(aten.OPERATIONS, "tanh.default", replay)
     agent = ppo(DISCRETE)
     batch = batch_of(64, DISCRETE)
     assert record(agent, batch, [0.2, 0.5]) is None
