@@ -135,12 +135,11 @@ class MaskReader:
         self._env_id = env_id
         self._has_masks: bool | None = None
 
-    def at_reset(self, info: Mapping[str, Any]) -> np.ndarray | None:
-        """The masks of the first observations; None where the env has none."""
+    def at_reset(self, info: Mapping[str, Any], *episodes: np.ndarray) -> np.ndarray | None:
+        """As `at_step`, for the first observations, which tell whether the env has masks."""
         if self._has_masks is None:
             self._has_masks = self._shape is not None and MASK_KEY in info
-        n_envs = self._shape[0] if self._shape else 0
-        return self.at_step(info, np.zeros(n_envs, np.bool_), np.zeros(n_envs, np.int64))
+        return self.at_step(info, *episodes)
 
     def at_step(
         self, info: Mapping[str, Any], done: np.ndarray, episode_length: np.ndarray

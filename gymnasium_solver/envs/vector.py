@@ -293,7 +293,8 @@ class Engine(VectorEnv):
     def _opened(self, obs: Obs, info: Info, totals: Totals) -> Any:
         """Go on from here; returns the observations."""
         self.totals = totals
-        self.action_mask, self.info = self._masks.at_reset(info), info
+        episodes = totals.is_over, totals.episode_length
+        self.action_mask, self.info = self._masks.at_reset(info, *episodes), info
         self._succeeded = None
         return self._deliver(obs)
 

@@ -168,10 +168,8 @@ class CartPoleRewardShaper(PotentialShaper):
     """CartPole: rewards bringing the pole upright and the cart to the middle. Parts: position,
     angle.
 
-    Potential-based: adds gamma * P(next obs) - P(obs), where P = angle_reward_scale * (1 - |angle|
-    / 12°) + position_reward_scale * (1 - |position| / 2.4), and P = 0 once the episode has
-    terminated. It speeds up learning without changing which policy is best. `clip_potential` keeps
-    both terms >= 0. `gamma` defaults to the run's discount."""
+    The potential is angle_reward_scale * (1 - |angle| / 12°) + position_reward_scale * (1 -
+    |position| / 2.4); `clip_potential` keeps both terms >= 0."""
 
     names = ("position", "angle")
 
@@ -201,10 +199,8 @@ class MountainCarRewardShaper(PotentialShaper):
     """MountainCar: rewards position, velocity and height gained since the last observation. Parts:
     position, velocity, height.
 
-    Potential-based: adds gamma * P(next obs) - P(obs), where P = position_reward_scale * (x - 0.5)
-    / 1.7 + velocity_reward_scale * v / 0.14 + height_reward_scale * (sin(3 x) - sin(1.5)) / 2. P is
-    about 0 at the goal (x = 0.5) and exactly 0 once the episode has terminated there. `gamma`
-    defaults to the run's discount."""
+    The potential is position_reward_scale * (x - 0.5) / 1.7 + velocity_reward_scale * v / 0.14 +
+    height_reward_scale * (sin(3 x) - sin(1.5)) / 2, about 0 at the goal (x = 0.5)."""
 
     names = ("position", "velocity", "height")
 
