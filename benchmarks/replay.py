@@ -19,7 +19,7 @@ import numpy as np
 from gymnasium import spaces
 
 from gymnasium_solver.bench.harness import header, table
-from gymnasium_solver.data.memory import Memory, Sample
+from gymnasium_solver.data.memory import Memory, Sample, split
 from gymnasium_solver.data.replay import Replay
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.spaces.actions import action_kind
@@ -59,14 +59,15 @@ def memory(batch_size: int, prioritized: bool, n_envs: int = 1, n_obs: int = N_O
 
 
 def draw(made: Memory, n_batches: int) -> list[Sample]:
-    return list(made.batches(n_batches, beta=0.5))
+    found = made.samples(n_batches, beta=0.5)
+    return [batch for sample in found for batch in split(sample, made.batch_size)]
 
 
 def our_calls() -> Calls:
     calls: Calls = {}
     for size in (64, 256):
         uniform, prioritized = memory(size, False), memory(size, True)
-        index = next(prioritized.batches(1)).index
+        index = next(prioritized.samples(1)).index
         errors = np.random.default_rng(2).random(size).astype(np.float32)
         calls |= {
             f"uniform sample {size}": partial(draw, uniform, 1),

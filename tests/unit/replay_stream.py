@@ -30,7 +30,12 @@ def plain(obs: Obs) -> np.ndarray:
     return obs
 
 
-Batch = namedtuple("Batch", [*Transitions._fields, "weight", "index"])
+def batch_class(*more: str) -> Any:
+    """Transitions with more columns, a named tuple."""
+    return namedtuple("Batch", (*Transitions._fields, *more))  # type: ignore[misc]
+
+
+Batch = batch_class("weight", "index")
 
 
 def batches(memory: Memory, *given: Any, **options: Any) -> Iterator[Any]:
