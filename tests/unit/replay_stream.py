@@ -32,7 +32,7 @@ def plain(obs: Obs) -> np.ndarray:
 
 def batch_class(*more: str) -> Any:
     """Transitions with more columns, a named tuple."""
-    return namedtuple("Batch", (*Transitions._fields, *more))  # type: ignore[misc]
+    return namedtuple("Batch", (*Transitions._fields, *more))
 
 
 Batch = batch_class("weight", "index")
