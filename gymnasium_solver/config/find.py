@@ -128,7 +128,10 @@ def _section(path: Path, name: str, value: Any) -> dict[str, Any]:
 
 def _is_variant(key: Any, value: Any) -> bool:
     """Is this block a variant: named after an algorithm, or holding fields of a config?"""
-    if not isinstance(key, str) or key in COMMON or _is_field_of_plugin(key):
+    if not isinstance(key, str) or key in COMMON:
+        return False
+    # A field of a plugin's algorithm; its name may begin with that of another algorithm.
+    if any(key in algo.Config.model_fields for algo in algorithms.items.values()):
         return False
     if key in algorithms.names():
         return True
@@ -139,12 +142,6 @@ def _is_variant(key: Any, value: Any) -> bool:
     # `env_kwarg:` is a misspelled field, not a variant of that name.
     misspelt = bool(nearest(key, COMMON, n=1, cutoff=0.8))
     return "algo_id" in value or (not misspelt and any(name in COMMON for name in value))
-
-
-def _is_field_of_plugin(name: str) -> bool:
-    """Whether an algorithm of a plugin has such a field; its name may begin with that of another
-    algorithm."""
-    return any(name in algo.Config.model_fields for algo in algorithms.items.values())
 
 
 def find_configs(pattern: str | None = None) -> list[ConfigEntry]:

@@ -470,7 +470,9 @@ class scheduled:  # lower case: it is used like a function, Annotated[Schedule, 
     ) -> core_schema.CoreSchema:
         return core_schema.no_info_plain_validator_function(
             self.validate,
-            serialization=core_schema.plain_serializer_function_ser_schema(_dump_number),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda value: value.dump() if isinstance(value, Schedule) else value
+            ),
         )
 
     def __get_pydantic_json_schema__(
@@ -539,10 +541,6 @@ class changing(scheduled):
     ) -> dict[str, Any]:
         found = super().__get_pydantic_json_schema__(schema, handler)
         return found | {"anyOf": [*found["anyOf"], {"const": AUTO}]} if self.auto else found
-
-
-def _dump_number(value: Any) -> Any:
-    return value.dump() if isinstance(value, Schedule) else value
 
 
 def marks_of(field: Any) -> list[changing]:

@@ -1,10 +1,5 @@
 """What the training loop is doing right now, and the signals that ask it to stop.
 
-    class Watch(Observer):
-        def on_start(self, run, config, info):
-            self.activity = info.activity          # then, from any thread:
-            ...                                    # activity.phase, activity.steps_now
-
 Callbacks of an observer come between epochs, which are minutes apart in a slow environment. The
 loop, the collector and evaluations store plain numbers here as they go, which a display may read at
 any time. Only the pause and the stop signal are read by them, and neither changes what is learnt.

@@ -202,7 +202,10 @@ class DeviceCollector(EpisodeStats):
             is_finite, n_ended, *rest = islice(numbers, len(part))
             if self.check_finite and not is_finite:
                 self._found = []
-                self._report_values()
+                assert self._rollout is not None
+                env_id = self.env.spec.env_id
+                check_rollout(self._rollout.on_host(self._rollout.env_steps), env_id)
+                raise EnvValueError(f"{env_id}: values of a rollout were not finite.")
             returns, lengths, terminated = np.array(rest).reshape(3, -1)[:, ::-1]
             shown = lengths >= 0
             known = Ended(returns[shown], lengths[shown].astype(np.int64), terminated[shown] > 0)
@@ -211,11 +214,6 @@ class DeviceCollector(EpisodeStats):
             self.activity.episodes = self.n_episodes
         self._found = []
         return {}
-
-    def _report_values(self) -> None:
-        assert self._rollout is not None
-        check_rollout(self._rollout.on_host(self._rollout.env_steps), self.env.spec.env_id)
-        raise EnvValueError(f"{self.env.spec.env_id}: values of a rollout were not finite.")
 
     @property
     def uncaptured(self) -> str | None:

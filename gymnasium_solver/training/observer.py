@@ -1,14 +1,5 @@
-"""Callbacks of a training run, what they are given, and the requests an observer can make.
-
-    class StopWhenShort(Observer):
-        def on_start(self, run, config, info):
-            self.control = info.control
-
-        def on_epoch(self, row):
-            if row["train/roll/ep_len/mean"] < 20:
-                self.control.stop("episodes became too short")
-
-    train(config, runs_root=Path("runs"), observers=[TrainConsole(), StopWhenShort()])
+"""Callbacks of a training run, what they are given, and the requests an observer can make. An
+example is in docs/runs.md#observers.
 
 Observers are called synchronously from the training loop, in order. One that raises is reported to
 the others and in events.jsonl, and never stops training. A plugin can register an observer by name
