@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.field_flags import changes_of, field_verb, load_target, needed_target
 from gymnasium_solver.cli.flags import Args, UsageError, verb
 from gymnasium_solver.paths import output_file, write_output
 
@@ -76,7 +75,7 @@ def bench(args: Args) -> None:
         print(report.markdown(result))
 
 
-@field_verb("""
+@verb("""
 usage: gsolve tune-envs <env>[:<variant>] [flags]
 
 Measure how fast the environments of a config step on this machine: engine x number of
@@ -101,8 +100,8 @@ def tune_envs(args: Args) -> int:
     from gymnasium_solver.config.cpus import cpu_count
     from gymnasium_solver.config.yaml_file import dump_yaml
 
-    target = needed_target(args)
-    config = load_target(args, target)
+    target = args.needed_config()
+    config = args.load_config(target)
     n = config.n_envs
     span_s, engines = args.seconds or 0.5, args.engines or list(tune.ENGINES)
     if unknown := [name for name in engines if name not in tune.ENGINES]:
@@ -116,7 +115,7 @@ def tune_envs(args: Args) -> int:
         output = output_file(args.write, "the config")
         if output.exists():
             raise UsageError(f"--write {args.write}: the file exists; choose another name")
-    overrides, fill = changes_of(args)
+    overrides, fill = args.changes()
     job = {"target": target, "overrides": {**fill, **overrides}, "seconds": span_s}
     n_envs = args.try_envs or sorted({max(1, n // 2), n, 2 * n})
     cases = tune.cases(n_envs, engines, args.threads or sorted({1, cpu_count()}))

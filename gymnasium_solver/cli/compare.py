@@ -1,24 +1,34 @@
 """Verbs that put runs next to each other: `compare`, `plot` and `report`."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
+from gymnasium_solver.cli.flags import Args, UsageError, verb
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.experiments import comparison_report as reports
+from gymnasium_solver.experiments.compare import Comparison, compare
+from gymnasium_solver.experiments.experiment import FOLDER, find, load
+from gymnasium_solver.experiments.groups import VAL, experiment_groups, group_runs
+from gymnasium_solver.experiments.statistics import moving_average
 from gymnasium_solver.paths import output_file, user_path, writing_file
 from gymnasium_solver.printable import printable
+from gymnasium_solver.runs import plots
+from gymnasium_solver.runs.curves import choose_name, logged_names
 from gymnasium_solver.runs.files import write_atomic
+from gymnasium_solver.runs.query import get_rows, get_run
+from gymnasium_solver.runs.report import Page, write_report
 from gymnasium_solver.runs.resolve import resolve_run
+from gymnasium_solver.runs.run import Run, is_run
 
-if TYPE_CHECKING:
-    from gymnasium_solver.experiments.compare import Comparison
-    from gymnasium_solver.runs.report import Page
-
-FORMATS = (".png", ".svg", ".pdf", ".csv", ".md", ".json")
+TEXTS: dict[str, Callable[[Comparison], str]] = {
+    ".csv": reports.csv_text,
+    ".md": reports.markdown,
+    ".json": lambda found: json.dumps(found.to_dict(), indent=2, ensure_ascii=False) + "\n",
+}
+FORMATS = (".png", ".svg", ".pdf", *TEXTS)
 MOST_FIELDS = 8
 
 
@@ -44,27 +54,15 @@ def compare_runs(args: Args) -> None:
         if path.suffix.lower() not in FORMATS:
             raise UsageError(f"cannot write {path}; expected one of {', '.join(FORMATS)}")
 
-    from gymnasium_solver.experiments.compare import compare
-    from gymnasium_solver.experiments.comparison_report import csv_text, markdown
-    from gymnasium_solver.experiments.groups import group_runs
-
-    groups = group_runs(args.runs, root_of(args))
+    groups = group_runs(args.runs, args.root())
     comparison = compare(groups, args.margin)
     for path in outputs:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            match path.suffix.lower():
-                case ".csv":
-                    path.write_text(csv_text(comparison))
-                case ".md":
-                    path.write_text(markdown(comparison))
-                case ".json":
-                    text = json.dumps(comparison.to_dict(), indent=2, ensure_ascii=False)
-                    path.write_text(text + "\n")
-                case _:
-                    from gymnasium_solver.experiments.comparison_report import draw
-
-                    draw(groups, path, args.x, over=comparison.over_environments)
+            if (text_of := TEXTS.get(path.suffix.lower())) is not None:
+                path.write_text(text_of(comparison))
+            else:
+                reports.draw(groups, path, args.x, over=comparison.over_environments)
         except OSError as error:
             raise UsageError(f"cannot write {path}: {error.strerror or error}") from None
     data = comparison.to_dict() | {"files": [str(path) for path in outputs]}
@@ -72,13 +70,11 @@ def compare_runs(args: Args) -> None:
         print_comparison(comparison, outputs)
 
 
-def print_comparison(comparison: "Comparison", outputs: Sequence[Path] = ()) -> None:
-    from gymnasium_solver.experiments.comparison_report import HEADS, notes, rows
-
+def print_comparison(comparison: Comparison, outputs: Sequence[Path] = ()) -> None:
     console = out.make_console()
-    heads = [HEADS[0], *(f">{head}" for head in HEADS[1:])]
-    console.print(out.table(*heads, rows=rows(comparison.groups)))
-    for line in notes(comparison):
+    heads = [reports.HEADS[0], *(f">{head}" for head in reports.HEADS[1:])]
+    console.print(out.table(*heads, rows=reports.rows(comparison.groups)))
+    for line in reports.notes(comparison):
         console.print(line)
     if comparison.differences:
         fields = ", ".join(list(comparison.differences)[:MOST_FIELDS])
@@ -114,13 +110,7 @@ examples:
   gsolve plot EXPERIMENT -o bands.png --smooth 5 --x wall_s
 """)
 def plot(args: Args) -> None:
-    from gymnasium_solver.experiments.experiment import FOLDER, find
-    from gymnasium_solver.experiments.statistics import moving_average
-    from gymnasium_solver.runs import plots
-    from gymnasium_solver.runs.query import get_run
-    from gymnasium_solver.runs.run import is_run
-
-    root = root_of(args)
+    root = args.root()
     named = [ref for ref in args.runs if not ref.startswith("@") and not is_run(root / ref)]
     is_experiment = (root / FOLDER).is_dir() and any(find(ref, root) for ref in named)
     if args.bands or is_experiment:
@@ -149,12 +139,6 @@ def plot(args: Args) -> None:
 
 def _plot_bands(args: Args, root: Path) -> None:
     """Groups of seeds with bands, one panel per environment."""
-    from gymnasium_solver.experiments.comparison_report import draw
-    from gymnasium_solver.experiments.groups import VAL, group_runs
-    from gymnasium_solver.runs.curves import choose_name, logged_names
-    from gymnasium_solver.runs.query import get_rows
-    from gymnasium_solver.runs.run import Run
-
     if len(args.metric) > 1:
         raise UsageError("--bands draws one metric; give one --metric")
     groups = group_runs(args.runs, root)
@@ -167,7 +151,7 @@ def _plot_bands(args: Args, root: Path) -> None:
         metric = choose_name(args.metric[0], sorted(logged_names(rows)))
     output = output_file(args.output or "compare.png", "the image", create_folder=True)
     with writing_file("the image", output):
-        draw(groups, output, args.x, metric, args.smooth)
+        reports.draw(groups, output, args.x, metric, args.smooth)
     ids, labels = [m.summary.id for m in members], [group.label for group in groups]
     data = {"path": str(output), "runs": ids, "groups": labels, "panels": [metric]}
     repeats = [name for group in groups for name in group.repeats]
@@ -196,29 +180,24 @@ def report(args: Args) -> None:
     output = None if args.output is None else user_path(args.output)
     if output is not None and output.suffix.lower() not in (".html", ".md"):
         raise UsageError(f"a report is an .html or .md file, not {output}")
-    root = root_of(args)
+    root = args.root()
     if len(args.runs) == 1 and (pages := _group_pages(args.runs[0], root, output)):
         out.tell(args, {"paths": [str(path) for path in pages], "runs": []}, *pages)
         return
     runs = [resolve_run(ref, root) for ref in args.runs]
     if len(runs) == 1 and output is None:
-        from gymnasium_solver.runs.report import write_report
-
         write_report(runs[0].path)
         paths = [runs[0].page_path, runs[0].report_path]
     else:
-        from gymnasium_solver.experiments.comparison_report import write_page
-
         paths = [output_file(output or "report.html", "the report", create_folder=True)]
-        write_page(paths[0], runs)
+        reports.write_page(paths[0], runs)
     data = {"paths": [str(path) for path in paths], "runs": [run.id for run in runs]}
     out.tell(args, data, *paths)
 
 
 def _group_pages(ref: str, root: Path, output: Path | None) -> list[Path]:
     """Write the page of the experiment or sweep that this names; nothing if it names a run."""
-    from gymnasium_solver.experiments.best import group_folder
-    from gymnasium_solver.runs.run import is_run
+    from gymnasium_solver.experiments.best import group_folder  # with Optuna: slow to import
 
     name = ref.rstrip("/")
     if name.startswith("@") or is_run(root / name) or is_run(user_path(name)):
@@ -242,11 +221,7 @@ def _group_pages(ref: str, root: Path, output: Path | None) -> list[Path]:
     return [path]
 
 
-def _group_page(folder: Path) -> "Page":
-    from gymnasium_solver.experiments.compare import compare
-    from gymnasium_solver.experiments.comparison_report import PICTURE, draw, experiment_page
-    from gymnasium_solver.experiments.experiment import load
-    from gymnasium_solver.experiments.groups import experiment_groups
+def _group_page(folder: Path) -> Page:
     from gymnasium_solver.experiments.search.sweep_folder import is_sweep, view
     from gymnasium_solver.experiments.search.sweep_report import sweep_page
 
@@ -256,5 +231,5 @@ def _group_page(folder: Path) -> "Page":
     groups = experiment_groups(experiment)
     scored = [group for group in groups if group.scores]
     if scored:
-        draw(scored, folder / PICTURE)
-    return experiment_page(experiment, compare(scored) if scored else None, groups)
+        reports.draw(scored, folder / reports.PICTURE)
+    return reports.experiment_page(experiment, compare(scored) if scored else None, groups)

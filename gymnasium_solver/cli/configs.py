@@ -14,14 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.field_flags import (
-    as_flag,
-    changes_of,
-    field_verb,
-    load_target,
-    needed_target,
-)
-from gymnasium_solver.cli.flags import Args, UsageError, verb
+from gymnasium_solver.cli.flags import Args, UsageError, as_flag, verb
 from gymnasium_solver.config.field_groups import field_groups
 from gymnasium_solver.config.find import find_configs
 from gymnasium_solver.config.schedule import Schedule
@@ -29,11 +22,12 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import dump_yaml
 from gymnasium_solver.paths import write_output
 from gymnasium_solver.printable import printable, printable_lines
+from gymnasium_solver.runs.files import picked
 
 NARROW = 100  # columns: below, descriptions have lines of their own
 LONGEST_VALUE, FLAG_WIDTH = 24, 33
 SIDE_BY_SIDE = 110  # columns that a flag, its value and its documentation need
-FACTS = ("name", "env_id", "variant", "algo_id", "suite", "description")
+FACTS = "name env_id variant algo_id suite description path"
 
 
 @verb("""
@@ -49,9 +43,7 @@ examples:
 def list_configs(args: Args) -> int:
     """Exit code 1 if none matches."""
     entries = find_configs(args.filter)
-    data = [{name: getattr(entry, name) for name in FACTS} for entry in entries]
-    paths = [{"path": str(entry.path)} for entry in entries]
-    if out.told_json(args, [one | path for one, path in zip(data, paths, strict=True)]):
+    if out.told_json(args, [picked(entry, FACTS) for entry in entries]):
         return 0 if entries else 1
     if not entries:
         what = f"no config matches '{args.filter}'" if args.filter else "there are no configs"
@@ -84,7 +76,7 @@ def list_configs(args: Args) -> int:
     return 0
 
 
-@field_verb("""
+@verb("""
 usage: gsolve show <env>[:<variant>] [flags]
        gsolve show path/to/config.yaml[:variant] [flags]
 
@@ -108,10 +100,10 @@ def show(args: Args) -> None:
     from gymnasium_solver.config.load import config_dict
     from gymnasium_solver.training.prepare import lines_with_code
 
-    target = needed_target(args)
-    fields = None if args.trust else lines_with_code(target, *changes_of(args))
+    target = args.needed_config()
+    fields = None if args.trust else lines_with_code(target, *args.changes())
     if fields is None:
-        config = load_target(args, target)
+        config = args.load_config(target)
         fields, notices = config_dict(config), config.notices()
     else:
         names = ", ".join(code_named(fields))
@@ -133,7 +125,7 @@ def show(args: Args) -> None:
         print(printable_lines(text), end="")
 
 
-@field_verb("""
+@verb("""
 usage: gsolve net <env>[:<variant>] [flags]
        gsolve net path/to/config.yaml[:variant] [flags]
 
@@ -150,7 +142,7 @@ examples:
   gsolve net ALE/Pong-v5:ppo --model-id cnn_impala --out net.svg
 """)
 def net(args: Args) -> None:
-    target = needed_target(args)
+    target = args.needed_config()
     if args.out is not None and Path(args.out).suffix != ".svg":
         raise UsageError(f"--out {args.out}: expected a name that ends in .svg")
 
@@ -158,7 +150,7 @@ def net(args: Args) -> None:
     from gymnasium_solver.nets.describe import describe_network, picture
     from gymnasium_solver.training.agents import build_agent
 
-    config = load_target(args, target).replace(device="cpu")
+    config = args.load_config(target).replace(device="cpu")
     with closing(env_from_config(config, 1)) as env:
         agent = build_agent(config, env.observation_space, env.action_space)
         shape = agent.policy.actions.shape

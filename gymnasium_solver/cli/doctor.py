@@ -18,9 +18,9 @@ from typing import Any
 from rich.text import Text
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import Args, UsageError, run_of, verb, yaml_values
+from gymnasium_solver.cli.flags import Args, UsageError, verb, yaml_values
 from gymnasium_solver.config.env_ids import as_env_id
-from gymnasium_solver.errors import TRAINING_PACKAGES, GsolveError
+from gymnasium_solver.errors import TRAINING_PACKAGES, GsolveError, first_line
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs.machine import installed
 from gymnasium_solver.version import __version__
@@ -112,7 +112,6 @@ def check_env(name: str, env_id: str, mode: str) -> Check:
     """Build a small vector env, step it, and report its speed."""
     from gymnasium_solver.envs.env_findings import steps_per_s
     from gymnasium_solver.envs.make import make_vector_env
-    from gymnasium_solver.errors import first_line
 
     needed, env = mode == "auto" and name != "mujoco", None
     try:
@@ -256,7 +255,7 @@ def doctor_run(args: Args) -> int:
     from gymnasium_solver.runs.alerts.alert import records
     from gymnasium_solver.runs.alerts.judge import judge_run
 
-    run = run_of(args)
+    run = args.resolved_run()
     alerts, judge = judge_run(run)
     found = records(alerts)
     healthy, n_rows = not any(record.is_active for record in found), judge.history.n_rows

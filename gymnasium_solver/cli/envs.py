@@ -10,7 +10,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import Args, UsageError, env_kwargs_of, verb
+from gymnasium_solver.cli.flags import Args, UsageError, verb
 from gymnasium_solver.config.env_ids import C_ENV, as_env_id
 from gymnasium_solver.config.find import ConfigEntry, find_configs
 from gymnasium_solver.envs import catalogue
@@ -282,7 +282,7 @@ examples:
 """)
 def baselines(args: Args) -> int:
     pattern, failed = args.pattern, 0
-    changes = env_kwargs_of(args) | ({"plugins": args.plugins} if args.plugins else {})
+    changes = args.env_overrides() | ({"plugins": args.plugins} if args.plugins else {})
     if changes and pattern is None:
         raise UsageError("--env-kwargs and --plugins need the id of an environment")
     if args.out and not args.measure:

@@ -14,8 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.field_flags import as_flag, field_verb, overrides_of
-from gymnasium_solver.cli.flags import Args, UsageError, root_of, seed_of, unknown_flag
+from gymnasium_solver.cli.flags import Args, UsageError, as_flag, unknown_flag, verb
+from gymnasium_solver.runs.files import picked
 
 if TYPE_CHECKING:
     from gymnasium_solver.training.activity import Activity
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gymnasium_solver.training.targets import Found
 
 
-@field_verb("""
+@verb("""
 usage: gsolve eval RUN[/CHECKPOINT] [flags]
 
 Evaluate a trained agent: mean return over whole episodes, greedy and sampled. RUN is @last, an id
@@ -66,16 +66,16 @@ def evaluate(args: Args) -> None:
     from gymnasium_solver.training.score import score
     from gymnasium_solver.training.targets import EVAL_FIELDS, find_run, with_fields
 
-    found = find_run(given[0], root_of(args), trust=args.trust)
+    found = find_run(given[0], args.root(), trust=args.trust)
     known = {*type(found.config).model_fields, *EVAL_FIELDS}
     for name, written in args.spelled.items():
         if name.partition(".")[0].removeprefix("no_") not in known:
             flags = [*args.own, *map(as_flag, EVAL_FIELDS)]
             raise UsageError(unknown_flag(written, flags, "gsolve eval"))
-    found = with_fields(found, overrides_of(args), EVAL_FIELDS)
+    found = with_fields(found, args.overrides(), EVAL_FIELDS)
     level, activity = check_level(args.log_level or "info"), Activity()
     with eval_progress(activity), logged_to_stderr(level):
-        scores = score(found, args.episodes, seed_of(args), modes, activity)
+        scores = score(found, args.episodes, args.wanted_seed(), modes, activity)
     assert found.run is not None
     now = config_dict(found.config)
     about = {"checkpoint": found.label, "changed": {name: now[name] for name in found.changed}}
@@ -85,13 +85,9 @@ def evaluate(args: Args) -> None:
     )
     data = {
         "run": found.run.id,
-        "checkpoint": found.label,
-        "env_steps": scores.env_steps,
         "env_id": found.config.env_id,
-        "seed": scores.seed,
-        "threshold": scores.threshold,
-        "stored": scores.stored,
-        "changed": about["changed"],
+        **picked(scores, "env_steps seed threshold stored"),
+        **about,
         "kept": kept,
         "scores": {name: result.to_dict() for name, result in scores.results.items()},
     }

@@ -5,20 +5,22 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gymnasium_solver.backends import local
 from gymnasium_solver.cli import many
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb
+from gymnasium_solver.cli.flags import Args, UsageError, verb
 from gymnasium_solver.cli.train import saves_at_sigterm
 from gymnasium_solver.experiments import experiment as folders
 from gymnasium_solver.experiments.experiment import Progress, counts
+from gymnasium_solver.experiments.pool import Pool, Task, check_over
 from gymnasium_solver.paths import open_regular
 from gymnasium_solver.printable import printable
+from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.resolve import resolve_run
 from gymnasium_solver.runs.run import Run, is_run
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.jobs import JobInfo
-    from gymnasium_solver.experiments.pool import Task
 
 MOST_GROUPS = 3
 REPORT_S = 10.0  # between lines of `repro`
@@ -38,7 +40,7 @@ examples:
   gsolve compare EXPERIMENT
 """)
 def experiments(args: Args) -> None:
-    root = root_of(args)
+    root = args.root()
     if args.experiment is None:
         found = [
             folders.load(root / folders.FOLDER / name) for name in folders.experiment_ids(root)
@@ -95,7 +97,7 @@ def jobs(args: Args) -> int:
 
     from gymnasium_solver.experiments.jobs import cancel, find_job, list_jobs, logs
 
-    root = root_of(args)
+    root = args.root()
     if args.action == "list":
         found = [job for job in list_jobs(root) if args.all or job.is_active]
         table = out.table("~job", "kind", "backend", "id", "status", "started")
@@ -118,7 +120,6 @@ def jobs(args: Args) -> int:
 
 
 def _show_log(job: "JobInfo", lines: list[str], is_followed: bool) -> None:
-    from gymnasium_solver.backends import local
 
     for line in lines:
         print(printable(line))
@@ -166,7 +167,7 @@ def benchmark(args: Args) -> int:
         return 0
     is_new_allowed = not args.table
     experiment = declared_ones.take_up(
-        declared, root_of(args), args.trust, is_new_allowed=is_new_allowed
+        declared, args.root(), args.trust, is_new_allowed=is_new_allowed
     )
     code = 0
     if not args.table:
@@ -200,10 +201,9 @@ examples:
   gsolve repro a1b2 --against c3d4
 """)
 def repro(args: Args) -> int:
-    from gymnasium_solver.experiments.pool import check_over
     from gymnasium_solver.experiments.repro import check_repeatable, judge, repetition
 
-    root, run = root_of(args), run_of(args)
+    root, run = args.root(), args.resolved_run()
     notes = check_repeatable(run)
     if args.against is not None:
         repeated = resolve_run(args.against, root)
@@ -229,10 +229,8 @@ def repro(args: Args) -> int:
     return 0 if found.passed else 1
 
 
-def _repeat(task: "Task", quiet: bool) -> None:
+def _repeat(task: Task, quiet: bool) -> None:
     """Train in the background, with a line about the progress every now and then."""
-    from gymnasium_solver.experiments.pool import Pool
-    from gymnasium_solver.runs.query import get_run
 
     said_s = time.monotonic()
 

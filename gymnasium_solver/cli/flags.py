@@ -24,7 +24,7 @@ import argparse
 import math
 import re
 import textwrap
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from gymnasium_solver.errors import GsolveError
@@ -33,6 +33,7 @@ from gymnasium_solver.suggest import ask, did_you_mean, nearest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from gymnasium_solver.config.schema import Config
     from gymnasium_solver.runs.run import Run
 
 # How many values a flag takes; REPEATED: one at each of its occurrences.
@@ -85,9 +86,9 @@ class UsageError(GsolveError):
 
 class Args(argparse.Namespace):
     """A command line that was read: each flag and each word is an attribute. Where any config field
-    is a flag (field_flags.py), `words` are the other words, `fields` the flags of fields, each with
-    its values, `spelled` these flags as they were written, `own` the flags of the verb, and
-    `command` is all of it."""
+    is a flag, `words` are the other words, `fields` the flags of fields, each with its values,
+    `spelled` these flags as they were written, `own` the flags of the verb, and `command` is all of
+    it. The methods say what several verbs make of them."""
 
     verb: str
     words: list[str]
@@ -95,6 +96,123 @@ class Args(argparse.Namespace):
     spelled: dict[str, str]
     own: list[str]
     command: list[str]
+
+    def root(self) -> "Path":
+        """The folder of the runs."""
+        from gymnasium_solver.runs.run import runs_root
+
+        return runs_root(self.runs_dir)
+
+    def resolved_run(self) -> "Run":
+        """The run that the word RUN names."""
+        from gymnasium_solver.runs.resolve import resolve_run
+
+        return resolve_run(self.run, self.root())
+
+    def wanted_seed(self) -> int | str:
+        return int(self.seed) if self.seed.isdecimal() else str(self.seed)
+
+    def wants_greedy(self) -> bool | None:
+        """How the agent acts; None: as in the run's evaluations."""
+        if self.deterministic and self.sampled:
+            raise UsageError("--deterministic and --sampled exclude each other")
+        return bool(self.deterministic) if self.deterministic or self.sampled else None
+
+    def grid_size(self) -> tuple[int, int]:
+        """(rows, columns); (0, 0) without a grid."""
+        if self.grid is None:
+            return 0, 0
+        match = re.fullmatch(r"(\d{1,2})[xX×](\d{1,2})", self.grid)
+        if not match or not 1 <= int(match[1]) * int(match[2]) <= 16:
+            expected = "expected rows x columns of 1 to 16 tiles, such as 4x4"
+            raise UsageError(f"--grid {self.grid}: {expected}")
+        return int(match[1]), int(match[2])
+
+    def config_name(self) -> str | None:
+        """The name of the config: the first word, or `--config_id`."""
+        targets = [*self.words, *getattr(self, "config_id", [])]
+        if len(targets) > 1:
+            raise UsageError(f"expected one target, got {len(targets)}: {', '.join(targets)}")
+        return targets[0] if targets else None
+
+    def needed_config(self) -> str:
+        """The name of the config; UsageError if there is none."""
+        if (target := self.config_name()) is None:
+            example = f"gsolve {self.verb} CartPole-v1:ppo"
+            see = f"See gsolve {self.verb} --help"
+            raise UsageError(f"no target given, for example: {example}. {see}")
+        return target
+
+    def env_overrides(self) -> dict[str, Any]:
+        """`--env-kwargs` as overrides of a config: words KEY=VALUE, or all of them as one block."""
+        from gymnasium_solver.config.yaml_file import parse_value
+
+        changes: dict[str, Any] = {}
+        for text in self.env_kwargs:
+            if text.startswith("{"):
+                changes["env_kwargs"] = parse_value(text)
+            else:
+                pair = yaml_values([text], "--env-kwargs")
+                changes |= {f"env_kwargs.{key}": value for key, value in pair.items()}
+        return changes
+
+    def overrides(self) -> dict[str, Any]:
+        """The fields that the flags set, with the values that YAML would give them. Dotted keys are
+        places inside a field."""
+        from gymnasium_solver.config.yaml_file import parse_value
+
+        values = yaml_values(self.set, "--set")
+        for name, words in self.fields.items():
+            if not words:
+                bare = name.removeprefix("no_")
+                values[bare] = bare == name
+            else:
+                parsed = [parse_value(word) for word in words]
+                values[name] = parsed[0] if len(parsed) == 1 else parsed
+        return values | (self.env_overrides() if hasattr(self, "env_kwargs") else {})
+
+    def changes(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """The fields that the flags set, and the texts of `--set`, which fill placeholders."""
+        fill = dict(key_value(text, "--set") for text in self.set)
+        return {key: value for key, value in self.overrides().items() if key not in fill}, fill
+
+    def load_config(self, target: str, *, chooses: bool = False) -> "Config":
+        """The config for these arguments; UsageError for a flag that is not a field. With --trust
+        code of a run made elsewhere is imported. `chooses`: as in load_config."""
+        from gymnasium_solver.training.prepare import load_config
+
+        if not all(self.fields.values()):
+            self._check_fields()
+        overrides, fill = self.changes()
+        how = {"overlays": getattr(self, "overlay", []), "trust": self.trust, "chooses": chooses}
+        try:
+            return load_config(target, overrides=overrides, fill=fill, **how)
+        except GsolveError:
+            self._check_fields()  # a flag that is not a field is reported first
+            raise
+
+    def _check_fields(self) -> None:
+        """Check that every flag is a field of some algorithm. Names that the config's own errors
+        explain better (a field of another algorithm, a name of another library) are left to them.
+        Importing all algorithms is slow: only if a flag has no value or the config is invalid."""
+        from gymnasium_solver.algos.file_schema import json_schema
+        from gymnasium_solver.config.foreign import FOREIGN
+
+        fields = json_schema()["properties"]
+        known = {*fields, *FOREIGN}
+        own = [flag.removeprefix("--").replace("-", "_") for flag in self.own]
+        for name, words in self.fields.items():
+            written, first = self.spelled[name], name.partition(".")[0]
+            if not words and first.startswith("no_") and first not in known:
+                first = first.removeprefix("no_")
+            # A name similar to one of another library is also explained by the config.
+            if first not in known:
+                near = nearest(first, [*fields, *own, *FOREIGN], n=1)
+                if not FOREIGN.keys() & set(near):
+                    flags = [*map(as_flag, fields), *self.own]
+                    raise UsageError(unknown_flag(written, flags, "gsolve train <target>"))
+            if not words and first in fields and not _takes_boolean(fields[first]):
+                raise UsageError(f"{written} needs a value")
 
 
 class Declared(NamedTuple):
@@ -304,14 +422,23 @@ VERBS: dict[str, Verb] = {}
 """What has been imported. The name of a verb within a verb has two words: "sweep show"."""
 
 
-def verb(text: str) -> Callable[[Work], Verb]:
-    """Declare a verb; the function returns its exit code, None for 0."""
-    name, _, text = text.strip().partition(": ")
+def verb(text: str, *, target_help: bool = False) -> Callable[[Work], Verb]:
+    """Declare a verb; the function returns its exit code, None for 0. One whose text begins with
+    its usage takes fields as flags too; with `target_help` it answers --help after a target."""
+    has_fields = text.lstrip().startswith("usage: ")
+    if has_fields:
+        name = text.split()[2]  # usage: gsolve NAME
+        TEXTS[name] = text
+    else:
+        name, _, text = text.strip().partition(": ")
 
     def declare(work: Work) -> Verb:
         def run(argv: Sequence[str]) -> int:
-            args = Parser(name, text).read(argv)
+            args = read_fields(name, argv) if has_fields else Parser(name, text).read(argv)
             args.verb = name
+            if has_fields and args.help and not (target_help and args.config_name()):
+                Parser(name, text).print_help()
+                return 0
             return work(args) or 0
 
         VERBS[name] = run
@@ -327,20 +454,6 @@ def run_verb(name: str, argv: Sequence[str]) -> int:
 
 
 # --- what several verbs make of their arguments
-
-
-def root_of(args: Args) -> "Path":
-    """The folder of the runs."""
-    from gymnasium_solver.runs.run import runs_root
-
-    return runs_root(args.runs_dir)
-
-
-def run_of(args: Args) -> "Run":
-    """The run that the word RUN names."""
-    from gymnasium_solver.runs.resolve import resolve_run
-
-    return resolve_run(args.run, root_of(args))
 
 
 def key_value(text: str, flag: str) -> tuple[str, str]:
@@ -363,38 +476,85 @@ def yaml_values(pairs: Iterable[str], flag: str) -> dict[str, Any]:
     return {key: parse_value(value) for key, value in split}
 
 
-def env_kwargs_of(args: Args) -> dict[str, Any]:
-    """`--env-kwargs` as overrides of a config: words KEY=VALUE, or all of them as one block."""
-    from gymnasium_solver.config.yaml_file import parse_value
+# --- verbs for which any config field is a flag: `train`, `show`, `net`, `eval`, `sweep`, ...
+#
+# A field flag means what the same line in the YAML means: `--policy-lr 1e-3` is `policy_lr: 1e-3`,
+# `--hidden-dims 64 64` is `hidden_dims: [64, 64]`, a bare `--normalize-obs` is `true` and
+# `--no-normalize-obs` is `false`. Kebab and snake spellings are the same flag.
 
-    changes: dict[str, Any] = {}
-    for text in args.env_kwargs:
-        if text.startswith("{"):
-            changes["env_kwargs"] = parse_value(text)
+TEXTS: dict[str, str] = {}  # what each of these verbs that has been imported takes
+MOST_VALUES = {NONE: 0, ONE: 1, OPTIONAL: 1, REPEATED: 1}  # of all other flags any number
+_VALUE = re.compile(r"-(\d|\.\d|\.?inf)")  # -200, -.5 and -inf are values, -q is a flag
+_SURE_TARGET = re.compile(r".+\.(ya?ml|json)(:\w+)?|[\w./-]+-v\d+(:\w+)?")  # a file, or Env-v1:name
+_TARGET = re.compile(r"[\w./-]+:[A-Za-z_]\w*")  # also mc:rtg, which is a value
+
+
+def read_fields(verb: str, argv: Sequence[str]) -> Args:
+    """Split a command line into words, the verb's own flags, and flags of fields, which are not
+    checked against a config yet."""
+    parser = Parser(verb, TEXTS[verb])
+    own = {flag: one for one in parser.declared for flag in one.names if one.names[-1].islower()}
+    own |= dict.fromkeys(("-h", "--help"), next(declared("--help")))
+    words: list[str] = []
+    fields: dict[str, list[str]] = {}
+    spelled: dict[str, str] = {}
+    ours: list[str] = []
+    todo = list(argv)
+    while todo:
+        word = todo.pop(0)
+        if not _is_flag(word):
+            words.append(word)
+            continue
+        written, equals, value = word.partition("=")
+        name = as_known(written, own)
+        flag = own.get(name)
+        if flag is None and not written.startswith("--"):
+            raise UsageError(unknown_flag(written, own, "gsolve"))
+        values = [value] if equals else _take(todo, MANY if flag is None else flag.arity)
+        if flag is None:
+            field = written.removeprefix("--").replace("-", "_")
+            fields[field], spelled[field] = values, written
         else:
-            pair = yaml_values([text], "--env-kwargs")
-            changes |= {f"env_kwargs.{key}": value for key, value in pair.items()}
-    return changes
+            ours += [f"{flag.names[0]}={value}" for value in values] or [flag.names[0]]
+    is_help = "--help" in ours
+    args = parser.read([word for word in ours if word != "--help"])
+    args.help, args.command = is_help, ["gsolve", verb, *argv]
+    args.words, args.fields, args.spelled, args.own = words, fields, spelled, list(own)
+    _rescue_target(args)
+    return args
 
 
-def greedy_of(args: Args) -> bool | None:
-    """How the agent acts; None: as in the run's evaluations."""
-    if args.deterministic and args.sampled:
-        raise UsageError("--deterministic and --sampled exclude each other")
-    return bool(args.deterministic) if args.deterministic or args.sampled else None
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not _VALUE.match(word)
 
 
-def seed_of(args: Args) -> int | str:
-    return int(args.seed) if args.seed.isdecimal() else str(args.seed)
+def _take(words: list[str], arity: str) -> list[str]:
+    most = MOST_VALUES.get(arity, len(words))
+    values: list[str] = []
+    while words and len(values) < most and not _is_flag(words[0]):
+        values.append(words.pop(0))
+    return values
 
 
-def grid_of(args: Args) -> tuple[int, int]:
-    """(rows, columns); (0, 0) without a grid."""
-    if args.grid is None:
-        return 0, 0
-    match = re.fullmatch(r"(\d{1,2})[xX×](\d{1,2})", args.grid)
-    if not match or not 1 <= int(match[1]) * int(match[2]) <= 16:
-        raise UsageError(
-            f"--grid {args.grid}: expected rows x columns of 1 to 16 tiles, such as 4x4"
-        )
-    return int(match[1]), int(match[2])
+def _rescue_target(args: Args) -> None:
+    """`train --n-envs 4 CartPole-v1:ppo`: the last word is the target, not a second value."""
+    if args.words or getattr(args, "resume", None) or getattr(args, "config_id", None):
+        return
+    groups = [*args.fields.values(), getattr(args, "env_kwargs", [])]
+    certain = [values for values in groups if values and _SURE_TARGET.fullmatch(values[-1])]
+    second = [values for values in groups if len(values) > 1 and _TARGET.fullmatch(values[-1])]
+    for values in (*certain, *second):
+        args.words.append(values.pop())
+        return
+
+
+def as_flag(field_name: str) -> str:
+    return "--" + field_name.replace("_", "-")
+
+
+def _takes_boolean(schema: Mapping[str, Any]) -> bool:
+    return (
+        schema.get("type") == "boolean"
+        or any(isinstance(value, bool) for value in schema.get("enum", []))
+        or any(_takes_boolean(option) for option in schema.get("anyOf", []))
+    )

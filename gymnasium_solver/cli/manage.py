@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb, yaml_values
+from gymnasium_solver.cli.flags import Args, UsageError, verb, yaml_values
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import manage
 from gymnasium_solver.runs.edits import ask_pause, pending_requests, read_edits
+from gymnasium_solver.runs.files import picked
 from gymnasium_solver.runs.resolve import resolve_run, run_ids
 from gymnasium_solver.runs.run import Run
 
@@ -30,7 +31,7 @@ examples:
 def tag(args: Args) -> None:
     if both := set(args.tags) & set(args.remove):
         raise UsageError(f"{', '.join(sorted(both))}: to be added and removed at once")
-    run = run_of(args)
+    run = args.resolved_run()
     is_change = args.tags or args.remove
     labels = (
         manage.change_tags(run, args.tags, args.remove) if is_change else manage.read_labels(run)
@@ -54,7 +55,7 @@ examples:
 def note(args: Args) -> None:
     if args.texts and args.remove:
         raise UsageError("give a text or --remove, not both")
-    run = run_of(args)
+    run = args.resolved_run()
     is_change = args.texts or args.remove
     labels = manage.set_note(run, " ".join(args.texts)) if is_change else manage.read_labels(run)
     _tell_labels(args, run, labels, printable(labels.note) or "no note")
@@ -81,7 +82,7 @@ examples:
   gsolve archive --restore a1b2 --yes
 """)
 def archive(args: Args) -> None:
-    root = root_of(args)
+    root = args.root()
     if args.list:
         print("\n".join(run_ids(root / manage.ARCHIVE)) or f"no archived runs in {root}")
         return
@@ -106,7 +107,7 @@ examples:
   gsolve rm a1b2 --yes
 """)
 def rm(args: Args) -> None:
-    runs = _named(args.runs, root_of(args))
+    runs = _named(args.runs, args.root())
     lines = [f"{out.file_size(manage.size_of(run.path))}  {run.id}" for run in runs]
     _do(args, "delete", lambda: manage.remove(runs), lines)
     if not args.yes:
@@ -127,7 +128,7 @@ examples:
   gsolve prune a1b2 --keep-top 0 --yes
 """)
 def prune(args: Args) -> None:
-    root = root_of(args)
+    root = args.root()
     runs = [resolve_run(ref, root) for ref in args.runs or run_ids(root)]
     spare = manage.spare_checkpoints(runs, args.keep_top)
     lines = [f"{out.file_size(one.size)}  {one.run.id}/{one.env_steps}" for one in spare]
@@ -176,7 +177,7 @@ examples:
 """)
 def set_fields(args: Args) -> int:
     """Exit code 1 if the training process refused the change."""
-    run = run_of(args)
+    run = args.resolved_run()
     if args.pause or args.go_on:
         if args.values or args.pause == args.go_on:
             raise UsageError("--pause and --go-on stand alone")
@@ -232,10 +233,9 @@ def _show_changes(args: Args, run: Run) -> None:
         for request in requests
         for name, value in request.changes.items()
     ]
-    made, asked = ("env_steps", "epoch", "source", "changed"), ("at_env_steps", "source", "changes")
     data = {
         "run": run.id,
-        "edits": [{name: getattr(edit, name) for name in made} for edit in edits],
-        "requests": [{name: getattr(one, name) for name in asked} for one in requests],
+        "edits": [picked(edit, "env_steps epoch source changed") for edit in edits],
+        "requests": [picked(one, "at_env_steps source changes") for one in requests],
     }
     out.tell(args, data, "\n".join(lines or [f"{run.id} was not changed while it trained"]))

@@ -18,19 +18,21 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from gymnasium_solver.backends import resources
+from gymnasium_solver.backends import cloud, local, resources, slurm
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.field_flags import as_flag, changes_of, load_target
-from gymnasium_solver.cli.flags import Args, UsageError, root_of
+from gymnasium_solver.cli.flags import Args, UsageError, as_flag
+from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.errors import GsolveError
-from gymnasium_solver.experiments.experiment import OVER, Progress, Row, counts
+from gymnasium_solver.experiments import experiment as folders
+from gymnasium_solver.experiments.experiment import OVER, Experiment, Progress, Row, counts
+from gymnasium_solver.experiments.pool import FAILED, Backend, Task
+from gymnasium_solver.runs.files import locked
+from gymnasium_solver.runs.run import is_run
 from gymnasium_solver.runs.words import ScoreText
 
 if TYPE_CHECKING:
     from gymnasium_solver.backends.nursery import Nursery
     from gymnasium_solver.backends.resources import Resources
-    from gymnasium_solver.experiments.experiment import Experiment
-    from gymnasium_solver.experiments.pool import Backend, Task
 
 NOT_TOGETHER = ("run_name", "run_dir", "if_exists", "epoch", "list_envs")
 HOW = ("jobs", "backend", "resources", "sbatch", "track", "runs[-_]dir")  # not what is run
@@ -40,15 +42,13 @@ PLAIN_S, LOOK_S = 60.0, 1.0  # without a terminal: at least a line a minute; bet
 BAR = 12
 
 
-def find_experiment(args: Args) -> "Experiment | None":
+def find_experiment(args: Args) -> Experiment | None:
     """The experiment that --resume names; None if it names a run."""
     from gymnasium_solver.experiments.auto import is_solve
-    from gymnasium_solver.experiments.experiment import FOLDER, find, load
-    from gymnasium_solver.runs.run import is_run
 
-    root, ref = root_of(args), args.resume
-    is_name = not ref.startswith("@") and not is_run(root / ref) and (root / FOLDER).is_dir()
-    found = find(ref, root) if is_name or "/" in ref else None
+    root, ref = args.root(), args.resume
+    is_name = not (ref.startswith("@") or is_run(root / ref)) and (root / folders.FOLDER).is_dir()
+    found = folders.find(ref, root) if is_name or "/" in ref else None
     if found is None:
         return None
     if is_solve(found):
@@ -56,24 +56,22 @@ def find_experiment(args: Args) -> "Experiment | None":
     refused = [f"--{name}" for name in ("seeds", "ablations", "experiment") if getattr(args, name)]
     for word in [*args.spelled.values(), *args.words, *refused]:
         raise UsageError(f"{word}: an experiment is continued as it was started; remove it")
-    return load(found)
+    return folders.load(found)
 
 
 def train_many(args: Args) -> int:
     """Create an experiment, or take up the one of this name, and run it."""
     from gymnasium_solver.backends.nursery import Nursery
-    from gymnasium_solver.experiments import experiment as experiments
-    from gymnasium_solver.experiments.experiment import IMPORTS
 
     check_flags(args)
     is_stack_here = args.stack and backend_of(args) == "local" and not args.detach
     # It imports while the configs are read here.
-    nursery: Any = Nursery(IMPORTS) if is_stack_here else nullcontext()
+    nursery: Any = Nursery(folders.IMPORTS) if is_stack_here else nullcontext()
     with nursery as forks:
-        folder = root_of(args) / experiments.FOLDER / (args.experiment or "")
+        folder = args.root() / folders.FOLDER / (args.experiment or "")
         if args.experiment is None or not folder.is_dir():
             return run_experiment(new_experiment(args), args, forks)
-        found = experiments.load(folder)
+        found = folders.load(folder)
         if _what_is_run(found.command) != _what_is_run(args.command):
             raise UsageError(
                 f"the experiment {found.id} exists and was started by another command:\n"
@@ -102,9 +100,8 @@ def _what_is_run(command: Sequence[str]) -> list[str]:
     return [w for w in text.split("\0") if w not in ("-q", "--quiet", "--detach", "--no-keys")]
 
 
-def new_experiment(args: Args) -> "Experiment":
+def new_experiment(args: Args) -> Experiment:
     from gymnasium_solver.experiments.benchmark import ablated
-    from gymnasium_solver.experiments.experiment import create, default_stacks
     from gymnasium_solver.experiments.train_many import expand, label_of, parse_seeds
 
     targets = expand([*args.words, *args.config_id])
@@ -112,18 +109,18 @@ def new_experiment(args: Args) -> "Experiment":
         raise UsageError("no config given, for example: gsolve train CartPole-v1:ppo --seeds 5")
     configs = []
     for target in targets:
-        configs.append((label_of(target), load_target(args, target, chooses=True)))
+        configs.append((label_of(target), args.load_config(target, chooses=True)))
         if args.ablations is not None:
-            path, changes = Path(args.ablations), changes_of(args)
+            path, changes = Path(args.ablations), args.changes()
             configs += ablated(label_of(target), target, path, *changes, args.trust)
     seeds = parse_seeds(args.seeds, configs[0][1].seed)
     stacks = None
     if args.stack:
         if (backend := backend_of(args)) != "local":
             raise UsageError(f"--stack trains in one process here: remove --backend {backend}")
-        stacks = args.jobs or default_stacks([config for _, config in configs], len(seeds))
-    root, name = root_of(args), args.experiment
-    made = create(configs, seeds, root, name=name, command=args.command, stacks=stacks)
+        stacks = args.jobs or folders.default_stacks([config for _, config in configs], len(seeds))
+    root, name = args.root(), args.experiment
+    made = folders.create(configs, seeds, root, name=name, command=args.command, stacks=stacks)
     print(
         f"experiment {made.id}: {len(configs)} config{'s' * (len(configs) != 1)}, "
         f"{len(seeds)} seed{'s' * (len(seeds) != 1)}, {len(made.members)} runs"
@@ -131,7 +128,7 @@ def new_experiment(args: Args) -> "Experiment":
     return made
 
 
-def run_experiment(experiment: "Experiment", args: Args, nursery: "Nursery | None" = None) -> int:
+def run_experiment(experiment: Experiment, args: Args, nursery: "Nursery | None" = None) -> int:
     """Run what is left of an experiment, show it, and print and write the comparison of its
     groups."""
 
@@ -156,7 +153,7 @@ def run_experiment(experiment: "Experiment", args: Args, nursery: "Nursery | Non
 
 
 def run_placed(
-    experiment: "Experiment",
+    experiment: Experiment,
     args: Args,
     at_end: Callable[[], None],
     nursery: "Nursery | None" = None,
@@ -175,13 +172,9 @@ def run_placed(
 
 
 def _run_tasks(
-    experiment: "Experiment", args: Args, at_end: Callable[[], None], nursery: "Nursery | None"
+    experiment: Experiment, args: Args, at_end: Callable[[], None], nursery: "Nursery | None"
 ) -> int:
     """Run what is left of an experiment and show it. Exit code 1 if a run has failed."""
-    from gymnasium_solver.backends.local import LocalBackend
-    from gymnasium_solver.config.cpus import cpu_count
-    from gymnasium_solver.experiments.pool import FAILED
-    from gymnasium_solver.runs.files import locked
 
     os.environ |= _tracked(args)
     at_once = args.jobs or experiment.stacks or min(len(experiment.members), cpu_count())
@@ -196,7 +189,7 @@ def _run_tasks(
     with locked(experiment.path):
         backend = pool_backend(args, experiment.config_files())
         if nursery:
-            backend = LocalBackend(nursery, resources.local_gpus(args.resources))
+            backend = local.LocalBackend(nursery, resources.local_gpus(args.resources))
         pool = experiment.pool(max(1, at_once), backend)
         try:
             with table:
@@ -218,10 +211,8 @@ def backend_of(args: Args) -> str:
     return resources.check_backend(args.backend, sbatch=args.sbatch, resources=args.resources)
 
 
-def _detach(experiment: "Experiment", args: Args) -> int:
+def _detach(experiment: Experiment, args: Args) -> int:
     """Start a coordinator in the background, which runs the experiment."""
-    from gymnasium_solver.backends import local
-
     words = ["train", "--resume", str(experiment.path), "--runs-dir", str(experiment.root)]
     given = {"jobs": args.jobs, "backend": args.backend, "resources": args.resources}
     for name, value in (given | {"track": ",".join(args.track) or None}).items():
@@ -248,28 +239,22 @@ def needs_of(args: Args, configs: Sequence[Path]) -> "Resources":
     return needs
 
 
-def pool_backend(args: Args, configs: Sequence[Path]) -> "Backend":
+def pool_backend(args: Args, configs: Sequence[Path]) -> Backend:
     """What a coordinator here starts runs of these configs on. The runs are not all known at the
     start, so that it must see each of their folders."""
     if (name := backend_of(args)) == "local":
-        from gymnasium_solver.backends.local import LocalBackend
-
-        return LocalBackend(gpus=resources.local_gpus(args.resources))
+        return local.LocalBackend(gpus=resources.local_gpus(args.resources))
     needs = needs_of(args, configs)
     if name == "slurm":
-        from gymnasium_solver.backends.slurm import SlurmBackend, sbatch_options
-
-        return SlurmBackend(needs, sbatch_options(args.sbatch))
+        return slurm.SlurmBackend(needs, slurm.sbatch_options(args.sbatch))
     from gymnasium_solver.backends.ray_tasks import RayBackend
 
     address = os.environ.get("RAY_ADDRESS")
     return RayBackend(address, cpus=needs.cpus, gpus=needs.gpus, memory_gb=needs.memory_gb)
 
 
-def _on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) -> int:
+def _on_slurm(experiment: Experiment, args: Args, at_end: Callable[[], None]) -> int:
     """Submit a job array, and show its runs until it is over, unless --detach."""
-    from gymnasium_solver.backends import slurm
-
     script = slurm.write_script(
         experiment.path / "slurm",
         [experiment.task(member).argv for member in experiment.members],
@@ -298,13 +283,10 @@ def _on_slurm(experiment: "Experiment", args: Args, at_end: Callable[[], None]) 
     return 0 if all(row.status == "finished" for row in rows) else 1
 
 
-def _on_service(backend: str, experiment: "Experiment", args: Args) -> int:
+def _on_service(backend: str, experiment: Experiment, args: Args) -> int:
     """Write what dstack or Modal needs, and hand it over if its command is installed."""
-    from gymnasium_solver.backends import cloud
-    from gymnasium_solver.experiments.experiment import CONFIGS
-
     runs = [
-        cloud.CloudRun(m.run, (experiment.path / CONFIGS / m.config).read_text(), m.seed)
+        cloud.CloudRun(m.run, (experiment.path / folders.CONFIGS / m.config).read_text(), m.seed)
         for m in experiment.members
     ]
     needs = needs_of(args, experiment.config_files())
@@ -330,7 +312,7 @@ class ManyTable(out.LiveView):
         self._told: set[str] = set()
         self._said_s = self._looked_s = 0.0
 
-    def on_change(self, task: "Task") -> None:
+    def on_change(self, task: Task) -> None:
         """A task has started, ended, or is to be resumed."""
         if self.is_shown or self.quiet:
             return

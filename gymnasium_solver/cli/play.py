@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gymnasium_solver.cli import flags
-from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
+from gymnasium_solver.cli.flags import Args, UsageError, verb
 from gymnasium_solver.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def play(args: Args) -> None:
     if args.target is None:
         raise UsageError("no target is given: a run, a config or an environment, such as @last")
     panels = _panels(args)
-    grid = flags.grid_of(args)
+    grid = args.grid_size()
     record = tuple(Path(name) for name in args.record)
     for path in record:
         if path.suffix not in (DATA, ".mp4", ".gif", ".webp"):
@@ -72,8 +71,8 @@ def play(args: Args) -> None:
     from gymnasium_solver.media.stage import has_display
     from gymnasium_solver.training.targets import ENV_FIELDS, with_fields
 
-    changes = flags.env_kwargs_of(args)
-    found = with_fields(find(args.target, root_of(args), trust=args.trust), changes, ENV_FIELDS)
+    changes = args.env_overrides()
+    found = with_fields(find(args.target, args.root(), trust=args.trust), changes, ENV_FIELDS)
     place = "terminal" if sys.stdin.isatty() and sys.stdout.isatty() else "plain"
     if not args.text and has_display():
         place = "window"
@@ -138,7 +137,7 @@ def _open(
     scene = Scene.open(found, is_random=not has_agent, must_draw=films, as_text=as_text)
     stage = scene.stage
     try:
-        player = scene.player(flags.seed_of(args), flags.greedy_of(args), explains=place != "plain")
+        player = scene.player(args.wanted_seed(), args.wants_greedy(), explains=place != "plain")
         keys = key_map(stage, action_names(stage)) if mode == "user" else None
         if mode == "user" and keys is None:
             raise UsageError(
@@ -193,8 +192,8 @@ def _show_grid(args: Args, found: "Found", place: str, grid: tuple[int, int]) ->
         shots = Shots(n_tiles, *grid, title=scene.title)
         n_rounds = None if args.episodes is None else -(-args.episodes // n_tiles)
         pictures = rounds(
-            scene, scene.seed(flags.seed_of(args)), shots,
-            greedy=flags.greedy_of(args), follows=args.follow, n_rounds=n_rounds,
+            scene, scene.seed(args.wanted_seed()), shots,
+            greedy=args.wants_greedy(), follows=args.follow, n_rounds=n_rounds,
         )  # fmt: skip
         GridWindow(pictures, args.fps or scene.stage.fps, scene.title).run()
     except KeyboardInterrupt:  # as good as Q

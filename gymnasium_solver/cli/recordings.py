@@ -7,28 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gymnasium_solver.cli import flags
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
+from gymnasium_solver.cli.flags import Args, UsageError, verb
 from gymnasium_solver.errors import RunError, WriteError
+from gymnasium_solver.paths import user_path
 from gymnasium_solver.runs.episode_tables import first_difference, notable, write_csv
 from gymnasium_solver.runs.episodes import Episode, get_episode, list_episodes, worst_first
+from gymnasium_solver.runs.files import picked
 from gymnasium_solver.runs.resolve import resolve_checkpoint, resolve_run
 
 if TYPE_CHECKING:
     from gymnasium_solver.training.targets import Found
 
 SHOWN = 15  # notable steps
-FACTS = ("run", "env_id", "env_steps", "seed", "greedy", "created_at", "parent", "note", "why")
+FACTS = "run env_id env_steps seed greedy created_at parent note why"
 
 
 def found_agent(args: Args) -> "Found":
     """The checkpoint that is named, in the environment that --env-kwargs change."""
     from gymnasium_solver.training.targets import ENV_FIELDS, find_run, with_fields
 
-    changes = flags.env_kwargs_of(args)
+    changes = args.env_overrides()
     return with_fields(
-        find_run(args.checkpoint, root_of(args), trust=args.trust), changes, ENV_FIELDS
+        find_run(args.checkpoint, args.root(), trust=args.trust), changes, ENV_FIELDS
     )
 
 
@@ -52,7 +53,7 @@ examples:
   gsolve video a1b2/50000 --episodes 3 --sampled --out play.gif
 """)
 def video(args: Args) -> None:
-    rows, columns = flags.grid_of(args)
+    rows, columns = args.grid_size()
     episodes = args.episodes or max(1, rows * columns)
     if rows and episodes > rows * columns:
         raise UsageError(f"--episodes {episodes}: a grid of {args.grid} holds {rows * columns}")
@@ -70,9 +71,9 @@ def video(args: Args) -> None:
             episodes, rows, columns, args.max_steps, not args.no_overlay, open_loop=args.open_loop
         ),
         out=Path(args.out) if args.out else None,
-        seed=flags.seed_of(args),
+        seed=args.wanted_seed(),
         fps=args.fps,
-        greedy=flags.greedy_of(args),
+        greedy=args.wants_greedy(),
     )
     if out.told_json(args, result):
         return
@@ -108,23 +109,16 @@ examples:
 """)
 def record(args: Args) -> None:
     from gymnasium_solver.media.minari_writer import write_dataset
-    from gymnasium_solver.paths import user_path
 
     written = write_dataset(
-        resolve_checkpoint(args.checkpoint, root_of(args)),
+        resolve_checkpoint(args.checkpoint, args.root()),
         user_path(args.out),
         args.episodes,
         greedy=False if args.sampled else None,
         seed=args.seed,
         trust=args.trust,
     )
-    data = {
-        "path": str(written.path),
-        "dataset": written.dataset_id,
-        "episodes": written.episodes,
-        "steps": written.steps,
-        "mean_return": written.mean_return,
-    }
+    data = picked(written, "path dataset=dataset_id episodes steps mean_return")
     counts = f"{written.episodes} episodes, {written.steps:,} steps"
     out.tell(args, data, f"{written.path}: {counts}, mean return {written.mean_return:.4g}")
 
@@ -161,8 +155,8 @@ def explain(args: Args) -> None:
         methods=methods,
         target=target,
         layer=args.layer,
-        seed=flags.seed_of(args),
-        greedy=flags.greedy_of(args),
+        seed=args.wanted_seed(),
+        greedy=args.wants_greedy(),
         most_steps=args.max_steps,
     )
     result = explain_run(found_agent(args), question, Path(args.out) if args.out else None)
@@ -215,9 +209,9 @@ def inspect(args: Args) -> int | None:
     if not (args.list or args.episode or args.remove):
         return _show(args, _record(args, branch))
     try:
-        run = resolve_run(args.checkpoint, root_of(args))
+        run = resolve_run(args.checkpoint, args.root())
     except RunError:
-        run = resolve_checkpoint(args.checkpoint, root_of(args)).run
+        run = resolve_checkpoint(args.checkpoint, args.root()).run
     if args.remove:
         episode = get_episode(run, args.remove)
         episode.delete()
@@ -253,14 +247,14 @@ def _record(args: Args, branch: tuple[str, int, Any] | None) -> list[Episode]:
 
     ask = Ask(
         args.checkpoint,
-        seed=flags.seed_of(args),
-        greedy=flags.greedy_of(args),
+        seed=args.wanted_seed(),
+        greedy=args.wants_greedy(),
         most_steps=args.max_steps,
         branch=None if branch is None else Branch(*branch),
-        env_kwargs=flags.env_kwargs_of(args),
+        env_kwargs=args.env_overrides(),
         trust=args.trust,
     )
-    studio, asks = Studio(root_of(args)), [ask]
+    studio, asks = Studio(args.root()), [ask]
     with closing(studio):
         if args.episodes > 1 or args.compare:
             scene = studio.scene(ask)
@@ -273,8 +267,7 @@ def _record(args: Args, branch: tuple[str, int, Any] | None) -> list[Episode]:
 
 
 def brief(episode: Episode) -> dict[str, Any]:
-    facts = {name: episode.facts.get(name) for name in FACTS}
-    return {"id": episode.id, "status": episode.status, **facts, **episode.result}
+    return picked(episode, "id status") | picked(episode.facts, FACTS) | episode.result
 
 
 def _show(args: Args, episodes: list[Episode]) -> int | None:

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli import summary
-from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, root_of, verb
+from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, verb
 from gymnasium_solver.paths import output_file, writing_file
 from gymnasium_solver.printable import printable, printable_lines
 from gymnasium_solver.runs import query
@@ -59,7 +59,7 @@ examples:
 def runs(args: Args) -> None:
     if args.watch and args.json:
         raise UsageError("--watch is for people, --json for programs: use one of them")
-    store, console = RunStore(root_of(args)), out.make_console()
+    store, console = RunStore(args.root()), out.make_console()
 
     def found() -> list[RunSummary]:
         return store.select(args.filters, args.sort)[: args.limit]
@@ -180,7 +180,7 @@ examples:
   gsolve run @last --csv metrics.csv
 """)
 def run(args: Args) -> None:
-    root = root_of(args)
+    root = args.root()
     if args.log is not None:
         lines = query.get_log(args.run, lines=args.log, root=root)
         if not out.told_json(args, lines):

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
+from gymnasium_solver.cli.flags import Args, UsageError, verb
 from gymnasium_solver.errors import needing
 from gymnasium_solver.printable import printable
 
@@ -47,7 +47,7 @@ def ui(args: Args) -> int:
     from gymnasium_solver.serve.web.security import Settings, clean_base_path
 
     settings = Settings(
-        root=root_of(args).absolute(),
+        root=args.root().absolute(),
         host=args.host,
         base_path=clean_base_path(args.base_path or ""),
         read_only=args.read_only,
@@ -116,7 +116,7 @@ With --http nothing can be changed unless --allow-write is given; changes then n
 bearer token of $GSOLVE_MCP_TOKEN, or the one that is printed at the start.
 """)
 def mcp(args: Args) -> None:
-    root = root_of(args).absolute()
+    root = args.root().absolute()
     if args.log:
         from gymnasium_solver.runs.jsonl import read_jsonl
 

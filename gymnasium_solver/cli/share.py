@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.flags import Args, UsageError, root_of, run_of, verb, yaml_values
+from gymnasium_solver.cli.flags import Args, UsageError, verb, yaml_values
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.paths import user_path, write_output
 
@@ -39,7 +39,7 @@ def export(args: Args) -> None:
     from gymnasium_solver.share.export.export_run import export_run
 
     path = Path(args.out) if args.out else None
-    made = export_run(args.checkpoint, root_of(args), args.format, path, trust=args.trust)
+    made = export_run(args.checkpoint, args.root(), args.format, path, trust=args.trust)
     if out.told_json(args, made):
         return
     out.show(f"{made.path}: {made.size_bytes / 1e3:,.0f} kB")
@@ -94,7 +94,7 @@ def publish(args: Args) -> None:
         onnx=args.onnx,
         licence=args.license,
     )
-    plan = plan_publication(args.run, root_of(args), args.repo, options)
+    plan = plan_publication(args.run, args.root(), args.repo, options)
     if args.card:
         write_output(Path(args.card), "the card", plan.package.files["README.md"].decode())
     address = None if args.dry_run else send(plan, private=not args.public)
@@ -146,7 +146,7 @@ def pull(args: Args) -> None:
 
     if args.name is not None:
         check_run_name(args.name)
-    run = pull_run(args.repo.removeprefix("hub:"), root_of(args), args.revision, args.name)
+    run = pull_run(args.repo.removeprefix("hub:"), args.root(), args.revision, args.name)
     summary = get_run(run)
     score = "" if summary.test is None else f", test {summary.test['mean']:g}"
     text = f"{run.path}: {summary.env_id} by {summary.algo_id}{score}\ngsolve eval {run.id}"
@@ -180,7 +180,7 @@ def hub(args: Args) -> None:
     if args.action == "push":
         if not args.patterns:
             raise UsageError("no run given. Usage: gsolve hub push RUN... --repo USER/NAME")
-        packages = plan_push(args.patterns, root_of(args), checkpoints=args.checkpoints)
+        packages = plan_push(args.patterns, args.root(), checkpoints=args.checkpoints)
         url = None if args.dry_run else push_runs(packages, repo, private=not args.public)
         runs = {p.run.id: {name: len(data) for name, data in p.files.items()} for p in packages}
         lines = []
@@ -195,7 +195,7 @@ def hub(args: Args) -> None:
         raise UsageError(f"expected one pattern, got {', '.join(args.patterns)}")
     pattern = args.patterns[0] if args.patterns else ""
     if args.action == "pull":
-        pulled, there = pull_runs(repo, pattern, root_of(args))
+        pulled, there = pull_runs(repo, pattern, args.root())
         lines = [str(run.path) for run in pulled]
         here = [f"already here: {', '.join(there)}"] if there else []
         out.tell(args, {"pulled": lines, "there": there}, *lines, *here)
@@ -250,7 +250,7 @@ def import_sb3(args: Args) -> None:
     run, mapped = import_model(
         model,
         args.env_id or (in_name[1] if in_name else ""),
-        root_of(args),
+        args.root(),
         source=path.name,
         name=args.name,
         overrides={key.replace("-", "_"): value for key, value in fields.items()},
@@ -340,7 +340,7 @@ def track(args: Args) -> int:
     names = read_names(args.to)
     if not names:
         raise UsageError("--to needs a tracker: csv, tensorboard, wandb or trackio")
-    run = run_of(args)
+    run = args.resolved_run()
     if args.follow and len(names) > 1:
         return _follow_all(args, run, names)
     options = Options(
@@ -422,5 +422,5 @@ def fetch(args: Args) -> None:
     if project is None:
         raise UsageError("--project NAME or $WANDB_PROJECT is needed: where the run was sent")
     entity = args.entity or os.environ.get("WANDB_ENTITY")
-    run = fetch_run(args.run_id, root_of(args), project, entity)
+    run = fetch_run(args.run_id, args.root(), project, entity)
     out.tell(args, {"run": run.id, "path": str(run.path)}, run.path)

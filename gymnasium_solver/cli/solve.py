@@ -7,8 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.field_flags import field_verb, overrides_of, target_of
-from gymnasium_solver.cli.flags import Args, UsageError, root_of
+from gymnasium_solver.cli.flags import Args, UsageError, verb
 from gymnasium_solver.cli.train import saves_at_sigterm
 from gymnasium_solver.config.env_ids import as_env_id, split_target
 
@@ -21,7 +20,7 @@ STYLES = {"verdict": "bold", "problem": out.ORANGE, "check": out.ORANGE}
 GOOD = ("solved", "learnt")
 
 
-@field_verb("""
+@verb("""
 usage: gsolve solve ENV [--budget 20min | --max-env-steps 1e6] [flags]
        gsolve solve --resume NAME
 
@@ -83,7 +82,7 @@ def started(args: Args) -> "Solve":
     from gymnasium_solver.experiments.auto.solve import create
     from gymnasium_solver.runs.machine import process_age_s
 
-    env_id = target_of(args)
+    env_id = args.config_name()
     if env_id is None:
         raise UsageError("no environment given, for example: gsolve solve Pendulum-v1")
     env_id = as_env_id(env_id)
@@ -93,7 +92,7 @@ def started(args: Args) -> "Solve":
             f"{env_id} names an algorithm, but solve chooses it: gsolve solve {name}. To train "
             f"with {variant}: gsolve train {env_id}"
         )
-    fields = overrides_of(args)
+    fields = args.overrides()
     env_kwargs = dict(fields.pop("env_kwargs", None) or {})
     for name in [name for name in fields if name.startswith("env_kwargs.")]:
         env_kwargs[name.removeprefix("env_kwargs.")] = fields.pop(name)
@@ -106,7 +105,7 @@ def started(args: Args) -> "Solve":
     return create(
         env_id,
         budget,
-        root_of(args),
+        args.root(),
         env_kwargs=env_kwargs,
         fields=fields,
         seed=seed,
@@ -122,7 +121,7 @@ def resumed(args: Args) -> "Solve":
 
     for word in [*args.spelled.values(), *args.words, *(["--budget"] if args.budget else [])]:
         raise UsageError(f"{word}: --resume goes on as it was started; remove it")
-    return load(open_experiment(args.resume, root_of(args)).path)
+    return load(open_experiment(args.resume, args.root()).path)
 
 
 def budget_of(args: Args) -> "Budget":

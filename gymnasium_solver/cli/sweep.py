@@ -11,23 +11,22 @@ from rich.text import Text
 
 from gymnasium_solver.cli import many
 from gymnasium_solver.cli import output as out
-from gymnasium_solver.cli.field_flags import (
-    as_flag,
-    field_verb,
-    needed_target,
-    overrides_of,
-    target_of,
-)
-from gymnasium_solver.cli.flags import Args, UsageError, root_of, verb
+from gymnasium_solver.cli.flags import Args, UsageError, as_flag, verb
 from gymnasium_solver.cli.train import saves_at_sigterm
+from gymnasium_solver.config.yaml_file import dump_yaml, parse_value
 from gymnasium_solver.errors import RunError
-from gymnasium_solver.experiments.search.sweep_report import number_text, value_text, values_text
+from gymnasium_solver.experiments.search import sweep_folder as folders
+from gymnasium_solver.experiments.search import sweep_report as report
+from gymnasium_solver.experiments.search.files import is_sweep_file, read_sweep_file
+from gymnasium_solver.experiments.search.plan import Plan, prepare, read_plan
+from gymnasium_solver.experiments.search.ranking import ranked
+from gymnasium_solver.experiments.search.space import read_param
+from gymnasium_solver.runs.query import get_run
+from gymnasium_solver.runs.run import Run, is_run
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.pool import Backend
-    from gymnasium_solver.experiments.search.plan import Plan
     from gymnasium_solver.experiments.search.search import Search
-    from gymnasium_solver.experiments.search.sweep_folder import Sweep
 
 # Flags that set one key of the plan; a dot reaches into a block.
 KEYS = {
@@ -41,7 +40,7 @@ ALSO_AT_RESUME = ("runs_dir", "quiet", "json", "backend", "resources", "sbatch",
 SHOWN, SHOWN_LIVE = 15, 8  # trials of `sweep show`, and while one runs
 
 
-@field_verb("""
+@verb("""
 usage: gsolve sweep CONFIG [--param FIELD=RANGE ...] [flags]
        gsolve sweep FILE.yaml [flags]
        gsolve sweep --resume SWEEP [--trials N] [--jobs N]
@@ -115,10 +114,7 @@ def run_command(args: Args) -> int:
         sweep = resumed(args)
         plan = sweep.plan()
     else:
-        from gymnasium_solver.config.yaml_file import dump_yaml
-        from gymnasium_solver.experiments.search.plan import prepare
         from gymnasium_solver.experiments.search.search import n_trainings
-        from gymnasium_solver.experiments.search.sweep_folder import create_sweep
 
         given, notes = plan_of(args)
         prepared = prepare(given, args.trust)
@@ -129,18 +125,15 @@ def run_command(args: Args) -> int:
             data = plan.model_dump(mode="json") | {"notes": notes, "trainings": n}
             out.tell(args, data, *(f"# {note}" for note in notes), lines)
             return 0
-        sweep = create_sweep(prepared, root_of(args))
+        sweep = folders.create_sweep(prepared, args.root())
     backend = many.pool_backend(args, [sweep.base_path])
     return run_and_show(args, sweep, plan.jobs, notes, backend)
 
 
-def plan_of(args: Args) -> "tuple[Plan, list[str]]":
+def plan_of(args: Args) -> tuple[Plan, list[str]]:
     """The plan that a file and the flags describe, and notes about the file."""
-    from gymnasium_solver.experiments.search.files import is_sweep_file, read_sweep_file
-    from gymnasium_solver.experiments.search.plan import read_plan
-    from gymnasium_solver.experiments.search.space import read_param
 
-    target = needed_target(args)
+    target = args.needed_config()
     data: dict[str, Any] = {}
     notes: list[str] = []
     if is_sweep_file(Path(target)):
@@ -160,14 +153,13 @@ def plan_of(args: Args) -> "tuple[Plan, list[str]]":
         # One without a range has an empty text: the field's own.
         params[text.strip() if param is None else param.name] = "" if param is None else str(param)
     data["params"] = params
-    data["set"] = {**fields, **overrides_of(args)}
+    data["set"] = {**fields, **args.overrides()}
     _put(args, data, KEYS)
     return read_plan(data, target), notes
 
 
 def _put(args: Args, data: dict[str, Any], flags: Iterable[str]) -> None:
     """Set the keys of a plan that these flags give."""
-    from gymnasium_solver.config.yaml_file import parse_value
 
     for flag in flags:
         value = getattr(args, flag)
@@ -180,12 +172,10 @@ def _put(args: Args, data: dict[str, Any], flags: Iterable[str]) -> None:
         data[block] = {**(data.get(block) or {}), inner: value} if dot else value
 
 
-def resumed(args: Args) -> "Sweep":
+def resumed(args: Args) -> folders.Sweep:
     """The sweep to continue, with more trials or other jobs if given."""
-    from gymnasium_solver.experiments.search.plan import read_plan
-    from gymnasium_solver.experiments.search.sweep_folder import find_sweep
 
-    target, allowed = target_of(args), {"resume", *MAY_CHANGE, *ALSO_AT_RESUME}
+    target, allowed = args.config_name(), {"resume", *MAY_CHANGE, *ALSO_AT_RESUME}
     names = {flag.removeprefix("--").replace("-", "_") for flag in args.own if flag[1] == "-"}
     other = [*args.fields, *(n for n in sorted(names - allowed) if getattr(args, n))]
     if target is not None or other:
@@ -193,7 +183,7 @@ def resumed(args: Args) -> "Sweep":
             f"{target or as_flag(other[0])}: a resumed sweep keeps what it searches; only "
             "--trials, --jobs, --final and --final-seeds may change. Start a new sweep for the rest"
         )
-    sweep = find_sweep(args.resume, root_of(args))
+    sweep = folders.find_sweep(args.resume, args.root())
     sweep.check_trust(args.trust)
     if sweep.is_running:
         raise UsageError(f"{sweep.id} is running; gsolve sweep show {sweep.id} shows it")
@@ -214,7 +204,7 @@ def resumed(args: Args) -> "Sweep":
 
 
 def run_and_show(
-    args: Args, sweep: "Sweep", jobs: int, notes: Sequence[str], backend: "Backend | None"
+    args: Args, sweep: folders.Sweep, jobs: int, notes: Sequence[str], backend: "Backend | None"
 ) -> int:
     """Run a sweep and show it. Exit code 1 if no trial has a value."""
     from gymnasium_solver.experiments.search.run import search_of
@@ -263,8 +253,8 @@ class Screen(out.LiveView):
                 continue
             self.told |= {trial.number}
             values = search.space.decode(trial.latents)
-            what = "own values" if trial.attrs.get("own") else values_text(values)
-            value = number_text(trial.value) or trial.attrs.get("reason", "")
+            what = "own values" if trial.attrs.get("own") else report.values_text(values)
+            value = report.number_text(trial.value) or trial.attrs.get("reason", "")
             state = "" if trial.state == "complete" else f" {trial.state}"
             self.console.print(f"trial {trial.number}{state}: {value}  {what}")
         for task in search.pool.tasks:
@@ -279,7 +269,6 @@ class Screen(out.LiveView):
 
 def _picture(search: "Search") -> Group:
     """The state of a sweep, the running trials and the best ones."""
-    from gymnasium_solver.experiments.search.ranking import ranked
 
     plan, trials = search.plan, search.trials
     done = [task for task in search.pool.tasks if task.label.startswith("final/")]
@@ -292,8 +281,8 @@ def _picture(search: "Search") -> Group:
         values = search.space.decode(trial.latents)
         table.add_row(
             f"{trial.number}{' own' if trial.attrs.get('own') else ''}",
-            number_text(trial.value),
-            *(value_text(values.get(name)) for name in plan.params),
+            report.number_text(trial.value),
+            *(report.value_text(values.get(name)) for name in plan.params),
             style=out.GREEN if place == 0 else None,
         )
     running = _running(search)
@@ -301,8 +290,6 @@ def _picture(search: "Search") -> Group:
 
 
 def _running(search: "Search") -> Table:
-    from gymnasium_solver.runs.query import get_run
-    from gymnasium_solver.runs.run import Run, is_run
 
     table = out.table("running", "env steps", "best eval", "time")
     for task in search.pool.running():
@@ -311,7 +298,7 @@ def _running(search: "Search") -> Table:
             try:
                 run = get_run(Run(task.folder))
                 share = run.env_steps / max(search.budget, 1)
-                score = number_text(run.best["score"]) if run.best else ""
+                score = report.number_text(run.best["score"]) if run.best else ""
                 cells = (f"{run.env_steps:,} ({share:.0%})", score, out.duration(run.wall_s))
             except RunError:
                 pass
@@ -327,9 +314,8 @@ sweep show: Show a sweep: its trials, best first, and its result.
 --json --runs-dir
 """)
 def show(args: Args) -> None:
-    from gymnasium_solver.experiments.search.sweep_folder import view
 
-    found = view(args.sweep, args.runs_dir)
+    found = folders.view(args.sweep, args.runs_dir)
     if out.told_json(args, found.to_dict):
         return
     out.show(f"{found.sweep.id}  {found.status}", style="bold")
@@ -340,10 +326,10 @@ def show(args: Args) -> None:
     for row in ordered:
         table.add_row(
             f"{row['number']}{' own' if row['own'] else ''}{' *' if row['on_front'] else ''}",
-            number_text(row["value"]),
+            report.number_text(row["value"]),
             f"{row['env_steps']:,.0f}" if row["env_steps"] else "",
             row["state"],
-            *(value_text(row["params"].get(name)) for name in plan.params),
+            *(report.value_text(row["params"].get(name)) for name in plan.params),
         )
     out.show(table)
     if len(rows) > len(ordered):
@@ -360,9 +346,8 @@ def show(args: Args) -> None:
 
 
 def print_result(
-    console: out.SafeConsole, sweep: "Sweep", plan: "Plan", result: Mapping[str, Any]
+    console: out.SafeConsole, sweep: folders.Sweep, plan: Plan, result: Mapping[str, Any]
 ) -> None:
-    from gymnasium_solver.experiments.search import sweep_report as report
 
     if result["winner"] is None:
         console.print("no trial has a value: gsolve sweep show --all tells why")
@@ -404,15 +389,12 @@ examples:
   gsolve train configs/CartPole-v1.yaml:ppo_tuned
 """)
 def best(args: Args) -> None:
-    from gymnasium_solver.config.yaml_file import dump_yaml
-    from gymnasium_solver.experiments.search.sweep_folder import view
-    from gymnasium_solver.experiments.search.sweep_report import best_lines, write_variant
 
-    found = view(args.sweep, args.runs_dir)
+    found = folders.view(args.sweep, args.runs_dir)
     number = found.winner if args.trial is None else args.trial
-    lines, provenance = best_lines(found, number)
+    lines, provenance = report.best_lines(found, number)
     if args.write:
-        path, name = write_variant(args.write, found, lines, provenance)
+        path, name = report.write_variant(args.write, found, lines, provenance)
         text = f"wrote {path}:{name}; gsolve train {path}:{name} trains it"
         data = {"file": str(path), "variant": name, "trial": number, "fields": lines}
         out.tell(args, data | {"provenance": provenance}, text)
@@ -429,11 +411,10 @@ sweep list: List the sweeps, newest first.
 --json --runs-dir
 """)
 def list_sweeps(args: Args) -> None:
-    from gymnasium_solver.experiments.search.sweep_folder import views
 
-    found = [one.summary() for one in views(args.runs_dir)]
+    found = [one.summary() for one in folders.views(args.runs_dir)]
     table = out.table("sweep", "config", "status", ">trials", "metric", ">best")
     for row in found:
         about = (row["id"], row["config"], row["status"], f"{row['done']}/{row['trials']}")
-        table.add_row(*about, row["metric"], number_text(row["best"]))
+        table.add_row(*about, row["metric"], report.number_text(row["best"]))
     out.tell(args, found, table if found else "no sweeps; gsolve sweep CONFIG starts one")

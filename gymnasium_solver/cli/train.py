@@ -11,19 +11,23 @@ import os
 import shlex
 import signal
 import sys
-from functools import wraps
+from collections.abc import Callable
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gymnasium_solver import processes
-from gymnasium_solver.cli import field_flags
-from gymnasium_solver.cli.field_flags import field_verb, load_target, overrides_of, target_of
-from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, Work, root_of
+from gymnasium_solver.cli.flags import NO_VALUE, Args, UsageError, Work, verb
+from gymnasium_solver.cli.logs import check_level
 from gymnasium_solver.errors import DivergedError, GsolveError
+from gymnasium_solver.runs.checkpoint import LAST, list_checkpoints
+from gymnasium_solver.runs.resolve import ResolvedCheckpoint, resolve_checkpoint
+from gymnasium_solver.runs.run import is_run, runs_root
+from gymnasium_solver.runs.words import runs_dir_flag
+from gymnasium_solver.training.activity import PREEMPTED, Terminated, sigterm_raises
 
 if TYPE_CHECKING:
     from gymnasium_solver.config.schema import Config
-    from gymnasium_solver.runs.resolve import ResolvedCheckpoint
     from gymnasium_solver.training.observer import Observer
 
 
@@ -38,8 +42,6 @@ def saves_at_sigterm(work: Work) -> Work:
 
     @wraps(work)
     def run(args: Args) -> int | None:
-        from gymnasium_solver.training.activity import PREEMPTED, Terminated, sigterm_raises
-
         with sigterm_raises():
             try:
                 return work(args)
@@ -50,7 +52,7 @@ def saves_at_sigterm(work: Work) -> Work:
     return run
 
 
-@field_verb(
+@verb(
     """
 usage: gsolve train <env>[:<variant>] [flags]
        gsolve train path/to/config.yaml[:variant] [flags]
@@ -131,7 +133,7 @@ def run_command(args: Args) -> int:
 
         if (experiment := many.find_experiment(args)) is not None:
             return many.run_experiment(experiment, args)
-        return resume(args, target_of(args))
+        return resume(args, args.config_name())
     if processes.n_launched() > 1 and (is_many(args) or args.dev):
         raise UsageError(
             "torchrun starts the processes of one training: remove what starts several, or --dev"
@@ -142,15 +144,15 @@ def run_command(args: Args) -> int:
         return many.train_many(args)
     if args.epoch is not None:
         raise UsageError("--epoch requires --resume, for example: gsolve train --resume RUN/@best")
-    target = field_flags.needed_target(args)
+    target = args.needed_config()
     check_is_no_run(target, args.runs_dir)
     if args.help:
         from gymnasium_solver.cli.configs import print_field_help
 
-        print_field_help(target, load_target(args, target))
+        print_field_help(target, args.load_config(target))
         return 0
     add_agent_parameters(args)
-    config = load_target(args, target, chooses=True)
+    config = args.load_config(target, chooses=True)
     return check_that_it_learns(config) if args.dev else train(args, debuggable(args, config))
 
 
@@ -181,14 +183,15 @@ def train(args: Args, config: "Config") -> int:
     from gymnasium_solver.fast.execution import compile_ahead
 
     compile_ahead(config)
-    from gymnasium_solver.cli.console import TrainConsole
     from gymnasium_solver.training import loop
     from gymnasium_solver.training.run_place import choose_place
 
     if args.quiet or config.quiet:
-        silence_gymnasium()
+        import gymnasium
+
+        gymnasium.logger.min_level = gymnasium.logger.ERROR  # the rest is for `gsolve doctor env`
     place = choose_place(
-        root_of(args),
+        args.root(),
         config,
         name=args.run_name,
         folder=args.run_dir,
@@ -200,23 +203,27 @@ def train(args: Args, config: "Config") -> int:
         return 0
     if place.note:
         print(place.note)
-    with TrainConsole(**console_options(args, config)) as console:
+    start: Callable[..., object] = partial(loop.train, config, name=place.name)
+    if place.is_resume:
+        start = partial(loop.resume, str(place.path.absolute()), trust=args.trust)
+    return watched(args, config, start, place.root)
+
+
+def watched(
+    args: Args, config: "Config", start: Callable[..., object], root: Path, **told: Any
+) -> int:
+    """Train, followed by the console and by what else was asked for; `told`: to the console."""
+    from gymnasium_solver.cli.console import TrainConsole
+
+    with TrainConsole(**console_options(args, config), **told) as console:
         observers = [console, *followers(args, config)]
-        how: dict[str, Any] = {"runs_root": place.root, "command": args.command}
-        if place.is_resume:
-            path = str(place.path.absolute())
-            loop.resume(path, observers=observers, trust=args.trust, **how)
-        else:
-            loop.train(config, observers=observers, name=place.name, **how)
+        start(runs_root=root, command=args.command, observers=observers)
     return console.exit_code
 
 
 def resume(args: Args, target: str | None) -> int:
     """Continue a run; the fields given now replace those of its saved config."""
     from gymnasium_solver.cli.configs import shown
-    from gymnasium_solver.cli.console import TrainConsole
-    from gymnasium_solver.runs.checkpoint import LAST
-    from gymnasium_solver.runs.resolve import resolve_checkpoint
     from gymnasium_solver.training import loop
     from gymnasium_solver.training.prepare import load_config
 
@@ -233,26 +240,17 @@ def resume(args: Args, target: str | None) -> int:
             f"--resume {ref} continues with that run's own config: remove '{target}', or remove "
             "--resume to start a new run (--init-from-run loads only the weights)"
         )
-    root = root_of(args)
+    root = args.root()
     found = resolve_checkpoint(ref, root, default=LAST)
     path = str(found.run.config_path)
-    saved, changed = load_config(path, trust=args.trust), load_target(args, path)
+    saved, changed = load_config(path, trust=args.trust), args.load_config(path)
     changes = [
         f"{name}: {shown(getattr(saved, name))} → {shown(getattr(changed, name))}"
         for name in type(changed).model_fields
         if getattr(saved, name, None) != getattr(changed, name)
     ]
-    options = console_options(args, changed)
-    with TrainConsole(**options, notes=changes, warnings=going_back(found)) as console:
-        loop.resume(
-            ref,
-            runs_root=root,
-            overrides=overrides_of(args),
-            command=args.command,
-            observers=[console, *followers(args, changed)],
-            trust=args.trust,
-        )
-    return console.exit_code
+    start = partial(loop.resume, ref, overrides=args.overrides(), trust=args.trust)
+    return watched(args, changed, start, root, notes=changes, warnings=going_back(found))
 
 
 def check_that_it_learns(config: "Config") -> int:
@@ -269,9 +267,6 @@ def check_that_it_learns(config: "Config") -> int:
 
 def check_is_no_run(target: str, runs_dir: str | None) -> None:
     """Reject a run given in place of a config, and say how to continue or repeat it."""
-    from gymnasium_solver.runs.run import is_run, runs_root
-    from gymnasium_solver.runs.words import runs_dir_flag
-
     root = runs_root(runs_dir)
     run = target.partition("/")[0] if target.startswith("@") else target
     if not (run.startswith("@") or is_run(root / run) or is_run(Path(run))):
@@ -307,23 +302,14 @@ def add_agent_parameters(args: Args) -> None:
 def debuggable(args: Args, config: "Config") -> "Config":
     """Under a debugger, one environment in this process, unless the command line says otherwise:
     breakpoints in an environment of another process would never be hit."""
-    if sys.gettrace() is None or {"n_envs", "vectorization_mode"} & set(overrides_of(args)):
+    if sys.gettrace() is None or {"n_envs", "vectorization_mode"} & set(args.overrides()):
         return config
     print("a debugger is attached: one environment, in this process")
     return config.replace(n_envs=1, vectorization_mode="sync", eval_async=False, collectors=None)
 
 
-def silence_gymnasium() -> None:
-    """Leave Gymnasium's warnings about an environment to `gsolve doctor env`."""
-    import gymnasium
-
-    gymnasium.logger.min_level = gymnasium.logger.ERROR
-
-
 def console_options(args: Args, config: "Config") -> dict[str, Any]:
     """The flags about output, as arguments of TrainConsole."""
-    from gymnasium_solver.cli.logs import check_level
-
     return {
         "quiet": args.quiet or config.quiet,
         "runs_dir": args.runs_dir,
@@ -350,10 +336,8 @@ def followers(args: Args, config: "Config") -> "list[Observer]":
     return found
 
 
-def going_back(found: "ResolvedCheckpoint") -> list[str]:
+def going_back(found: ResolvedCheckpoint) -> list[str]:
     """A warning about what a resume from an older checkpoint removes."""
-    from gymnasium_solver.runs.checkpoint import list_checkpoints
-
     env_steps = int(found.path.resolve().name)
     later = [c for c in list_checkpoints(found.run.checkpoints_dir) if c.env_steps > env_steps]
     if not later:

@@ -180,6 +180,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_child)
 
 
+def picked(thing: object, names: str) -> dict[str, Any]:
+    """Attributes of an object, or values of a mapping, by name; `test=test_mean`: one under another
+    name."""
+    found: dict[str, Any] = {}
+    for text in names.split():
+        name, _, own = text.partition("=")
+        own = own or name
+        found[name] = thing.get(own) if isinstance(thing, Mapping) else getattr(thing, own)
+    return found
+
+
 def jsonable(value: Any, *, exact: bool = False, where: str = "value") -> Any:
     """Convert a value to JSON types. NumPy and torch numbers and arrays become numbers and lists.
     A non-finite float becomes null or, with `exact`, a tagged string that `read_json` restores."""

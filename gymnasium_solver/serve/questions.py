@@ -176,16 +176,16 @@ class Tables:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A whole number within limits: one outside of them is refused, or moved to the limit."""
+class Within:
+    """A number within limits: one outside of them is refused, or moved to the limit."""
 
-    low: int
-    high: int
+    low: float
+    high: float
     clamps: bool = False
 
-    def __call__(self, name: str, value: int, asked: Mapping[str, Any]) -> int:
+    def __call__(self, name: str, value: float, asked: Mapping[str, Any]) -> float:
         if self.clamps:
-            return min(max(value, self.low), self.high)
+            return min(max(self.low, value), self.high)  # the lower limit for NaN
         if not self.low <= value <= self.high:
             raise BadRequest(f"{name!r} is {value}, expected {self.low} to {self.high:,}")
         return value
@@ -205,16 +205,22 @@ class Runs:
         return list({run.path: run for run in map(asked["desk"].run, refs)}.values())
 
 
-def _one_run(name: str, ref: str, asked: Mapping[str, Any]) -> Run:
-    run: Run = asked["desk"].run(ref)
-    return run
+def _seed(name: str, value: Any, asked: Mapping[str, Any]) -> int | str:
+    text = str(value)[:40]
+    if text in ("test", "val", "train"):
+        return text
+    if not text.isdecimal() or int(text) >= 2**31:
+        expected = "expected test, val, train or a number below 2^31"
+        raise BadRequest(f"{name!r} is {text!r}, {expected}")
+    return int(text)
 
 
-OneRun = Annotated[Run, _one_run]
+Seed = Annotated[int | str, _seed]
+OneRun = Annotated[Run, lambda name, ref, asked: asked["desk"].run(ref)]
 SomeRuns = Annotated[Sequence[Run], Runs(500)]
 ManyRuns = Annotated[Sequence[Run], Runs(20_000)]
 """Those that are selected in a table, which may be all that it shows."""
-Limit = Annotated[int, Whole(1, 200, clamps=True)]  # how many items of a list are returned
+Limit = Annotated[int, Within(1, 200, clamps=True)]  # how many items of a list are returned
 
 
 class Parameter(NamedTuple):

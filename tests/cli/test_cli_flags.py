@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gymnasium_solver.cli.field_flags import changes_of, overrides_of, read_fields, target_of
-from gymnasium_solver.cli.flags import Args, UsageError
+from gymnasium_solver.cli.flags import Args, UsageError, read_fields
 from gymnasium_solver.cli.train import add_agent_parameters
 from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.runs.query import get_config, get_run
@@ -19,7 +18,7 @@ CARTPOLE = "CartPole-v1:ppo"
 
 def parse(*argv: str):
     args = read_fields("train", argv)
-    return target_of(args), overrides_of(args)
+    return args.config_name(), args.overrides()
 
 
 @pytest.mark.parametrize(
@@ -193,7 +192,7 @@ def test_parameters_of_the_agent_are_fields(tmp_path: Path, monkeypatch: Any) ->
     monkeypatch.setenv("WANDB_SWEEP_PARAM_PATH", str(path))
     monkeypatch.setenv("WANDB_RUN_ID", "abc")
     args = under_agent("--config_id", "CartPole-v1:ppo", "--wandb_sweep", "--n-epochs", "7")
-    overrides, fill = changes_of(args)
+    overrides, fill = args.changes()
     assert overrides == {"n_epochs": 7}  # a flag wins
     assert fill["policy_lr"] == '{"start": 0.01, "end": 0.0}'
     assert fill["hidden_dims"] == "[32, 32]"

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("termios", reason="terminals of POSIX")
 
 import gymnasium_solver.cli.train  # noqa: F401 (it declares the verb)
-from gymnasium_solver.cli.field_flags import read_fields
+from gymnasium_solver.cli.flags import read_fields
 from gymnasium_solver.cli.keys import terminal_keys
 from gymnasium_solver.cli.train import console_options
 from gymnasium_solver.errors import GsolveError

@@ -11,7 +11,7 @@ import torch
 from gymnasium_solver.algos import ppo
 from gymnasium_solver.backends.isolated import run_isolated
 from gymnasium_solver.cli import train as train_module
-from gymnasium_solver.cli.field_flags import read_fields
+from gymnasium_solver.cli.flags import read_fields
 from gymnasium_solver.errors import GsolveError
 from gymnasium_solver.training import config_tests
 from gymnasium_solver.training.prepare import load_config

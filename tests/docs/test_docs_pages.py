@@ -26,7 +26,7 @@ from gymnasium_solver.algos import file_schema
 from gymnasium_solver.cli import flags
 from gymnasium_solver.cli import sweep as sweep_verb
 from gymnasium_solver.cli.doctor import Check
-from gymnasium_solver.cli.field_flags import TEXTS, load_target, read_fields, target_of
+from gymnasium_solver.cli.flags import TEXTS, read_fields
 from gymnasium_solver.cli.main import main, module_of, verb_names
 from gymnasium_solver.cli.solve import budget_of
 from gymnasium_solver.cli.train import is_many
@@ -155,7 +155,7 @@ def check(words: list[str]) -> None:
         return
     if verb == "solve":
         args = read_fields(verb, argv)
-        assert target_of(args) in gymnasium.registry, "no environment"
+        assert args.config_name() in gymnasium.registry, "no environment"
         budget_of(args)
         return
     if verb not in ("train", "show", "net", "tune-envs"):
@@ -167,21 +167,21 @@ def check(words: list[str]) -> None:
     if verb == "train" and is_many(args) and not resumes:
         parse_seeds(args.seeds, None)
         for name in expand(args.words):
-            load_target(args, name)
+            args.load_config(name)
         return
-    target = target_of(args)
+    target = args.config_name()
     if resumes:
         assert target is None, "a resume takes no target"
     elif target is None:
         assert args.help or not argv, "no target"
     # A run that is only spoken of is stood for by a config with the same fields.
     is_run = target is None or target.startswith("runs/")
-    load_target(args, "CartPole-v1:ppo" if is_run else str(target))
+    args.load_config("CartPole-v1:ppo" if is_run else str(target))
 
 
 def check_sweep(argv: list[str]) -> None:
     args = read_fields("sweep", argv)
-    target = target_of(args)
+    target = args.config_name()
     if args.resume is not None or not argv:
         assert target is None, "a resume takes no target"
         return

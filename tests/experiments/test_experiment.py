@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gymnasium_solver.cli.field_flags import read_fields
+from gymnasium_solver.cli.flags import read_fields
 from gymnasium_solver.cli.main import main
 from gymnasium_solver.cli.train import is_many
 from gymnasium_solver.config.load import config_dict

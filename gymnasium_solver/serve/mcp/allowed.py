@@ -50,7 +50,6 @@ LOG = ".mcp-log.jsonl"
 JOBS = ".mcp-jobs"
 """Folder of the processes that coordinate experiments and searches; `slots` of them are in it."""
 LOCK_S = 60.0
-LONGEST_WAIT_S = 600.0
 AGAIN = "it is still at work: ask again with the same arguments"
 APPEARS_S = 45.0  # importing torch on a busy machine takes seconds
 OUTCOME = ("run", "id", "status", "set", "repo", "kept", "config", "file")
@@ -262,7 +261,6 @@ class AgentDesk(Desk):
 
     def told(self, wait_s: float, *words: str) -> Answer:
         """The JSON that a gsolve command prints; if it takes longer, how to ask again."""
-        wait_s = max(0.0, min(wait_s, LONGEST_WAIT_S)) if wait_s == wait_s else 0.0
         has_ended, lines = self.commands.answer(local.gsolve(*words), wait_s)
         if not has_ended:
             return {"done": False, "note": AGAIN}

@@ -14,7 +14,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from gymnasium_solver.media.labels import action_names, action_text
 from gymnasium_solver.media.player import Moment, Player, open_scene
 from gymnasium_solver.media.stage import Stage
 from gymnasium_solver.runs.episodes import Episode, get_episode, list_episodes, worst_first
-from gymnasium_solver.runs.files import jsonable
+from gymnasium_solver.runs.files import jsonable, picked
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training.prepare import load_config
 from gymnasium_solver.training.targets import ENV_FIELDS, Found, find_run, with_fields
@@ -132,7 +132,7 @@ def played(wanted: dict[str, Any], tell: Tell) -> dict[str, Any]:
         found = find_run(f"{run}/{wanted['checkpoint']}", run.parent)
     else:
         found = Found(load_config(wanted["config"]))
-    found = with_fields(found, _env_fields(wanted), ENV_FIELDS)
+    found = with_fields(found, wanted["env_kwargs"], ENV_FIELDS)
     with open_scene(found, is_random=found.run is None, must_draw=False) as scene:
         stage, agent = scene.stage, scene.agent
         greedy = scene.found.is_greedy(wanted["greedy"])
@@ -145,10 +145,6 @@ def played(wanted: dict[str, Any], tell: Tell) -> dict[str, Any]:
         return answer(facts, results, notes, shots, action_names(stage))
 
 
-def _env_fields(wanted: dict[str, Any]) -> dict[str, Any]:
-    return {f"env_kwargs.{key}": value for key, value in wanted["env_kwargs"].items()}
-
-
 def _play(
     player: Player, wanted: dict[str, Any], tell: Tell
 ) -> tuple[list[dict[str, Any]], list[Moment]]:
@@ -158,8 +154,7 @@ def _play(
     shown: list[Moment] = []
     for index in range(wanted["episodes"]):
         n = wanted["frames"] if index == 0 else 0
-        moments = _until(player.episode(wanted["max_steps"]), deadline)
-        seen = _sampled(moments, max(n, 1))
+        seen = _sampled(player.episode(wanted["max_steps"]), max(n, 1), deadline)
         shown, last = seen if n else shown, seen[-1]
         ended = "terminated" if last.terminated else "truncated" if last.truncated else "cut here"
         results.append({"return": last.episode_return, "steps": last.t, "end": ended})
@@ -169,22 +164,15 @@ def _play(
     return results, shown
 
 
-def _until(moments: Iterable[Moment], deadline: float) -> Iterator[Moment]:
-    """The moments of an episode, at least one, until the time is over."""
-    for moment in moments:
-        yield moment
-        if time.monotonic() > deadline:
-            return
-
-
 def _note(results: Sequence[Any], wanted: dict[str, Any]) -> str | None:
     n, asked = len(results), wanted["episodes"]
     late = f"{n} of {asked} episodes in the time given; a larger `seconds` gives more"
     return late if n < asked else None
 
 
-def _sampled(moments: Iterable[Moment], n: int) -> list[Moment]:
-    """About evenly spaced moments of an episode whose length is not known, and the last one."""
+def _sampled(moments: Iterable[Moment], n: int, deadline: float) -> list[Moment]:
+    """About evenly spaced moments of an episode whose length is not known, and the last one. It
+    ends there when the time is over."""
     kept: list[Moment] = []
     stride = 1
     for last in moments:
@@ -192,6 +180,8 @@ def _sampled(moments: Iterable[Moment], n: int) -> list[Moment]:
             kept.append(last)
         if len(kept) >= 2 * n + 2:
             kept, stride = kept[::2], stride * 2
+        if time.monotonic() > deadline:
+            break
     rest = [moment for moment in kept if moment is not last]
     step = max(1.0, len(rest) / max(1, n - 1))
     return [*(rest[int(i * step)] for i in range(min(n - 1, len(rest)))), last]
@@ -225,12 +215,8 @@ def kept(wanted: dict[str, Any], tell: Tell) -> dict[str, Any]:
         for e, end in zip(episodes, ends, strict=True)
     ]
     first = episodes[0].facts
-    facts = {
-        "env": first.get("env_id"),
-        "agent": f"checkpoint at {first.get('env_steps'):,} env steps",
-        "greedy": first.get("greedy"),
-        "seed": first.get("seed"),
-    }
+    facts = picked(first, "env=env_id greedy seed")
+    facts["agent"] = f"checkpoint at {first.get('env_steps'):,} env steps"
     late = None if wanted["episode"] else _note(episodes, wanted)
     notes = {"note": first.get("note") or first.get("no_frames") or late}
     notes["kept"] = [episode.id for episode in episodes]
@@ -247,7 +233,7 @@ def _record(run: Run, wanted: dict[str, Any], tell: Tell) -> list[Episode]:
         for index in range(wanted["episodes"]):
             seed = int(episodes[0].facts["seed"]) + index if episodes else wanted["seed"]
             ask = Ask(f"{run.id}/{wanted['checkpoint']}", seed, wanted["greedy"],
-                      wanted["max_steps"], env_kwargs=_env_fields(wanted))  # fmt: skip
+                      wanted["max_steps"], env_kwargs=wanted["env_kwargs"])  # fmt: skip
             episodes.append(studio.play(ask))
             tell({"kept": episodes[-1].id, "return": episodes[-1].total})
             if time.monotonic() > deadline:

@@ -29,6 +29,7 @@ from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alerts.alert import AlertRecord, records
 from gymnasium_solver.runs.alerts.judge import judge_run
 from gymnasium_solver.runs.edits import read_edits
+from gymnasium_solver.runs.files import picked
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.plots import X_LABELS, choose_panels, draw, read_curves
 from gymnasium_solver.runs.query import RunDetails, RunSummary
@@ -42,13 +43,13 @@ from gymnasium_solver.serve.mcp.metric_tools import changes, curve_of, matching,
 from gymnasium_solver.serve.questions import (
     NO_FIELDS,
     Answer,
-    BadRequest,
     Desk,
     Fields,
     Limit,
     OneRun,
     Runs,
-    Whole,
+    Seed,
+    Within,
 )
 from gymnasium_solver.serve.trainings import as_flags
 
@@ -58,6 +59,8 @@ MOST_RANKED = 200
 MOST_WAIT_S = 50.0  # clients give up after a minute
 FAILED = ("failed", "killed", "interrupted")
 ENDED = ("finished", "broken", *FAILED)
+Patience = Annotated[float, Within(0.0, MOST_WAIT_S, clamps=True)]
+LongPatience = Annotated[float, Within(0.0, 600.0, clamps=True)]
 Section = Literal["progress", "config", "checkpoints", "evals", "alerts", "hyperparams", "origin"]
 ComparedRuns = Annotated[Sequence[Run], Runs(20)]
 # Looked at first in a diagnosis, where they were logged.
@@ -69,7 +72,7 @@ VITAL = (
 )  # fmt: skip
 EVALUATION = ("stage", "env_steps", "mean", "std", "stderr", "min", "max", "episodes", "success")
 SCORE = ("mean", "stderr", "std", "min", "max", "length_mean", "episodes", "success")
-ORIGIN = ("created_at", "command", "versions", "git", "machine", "resumed", "engine", "device")
+ORIGIN = "created_at command versions git machine resumed engine device"
 
 
 _drawing = threading.Lock()  # pyplot is not safe in threads
@@ -98,9 +101,9 @@ def list_configs(
 
 
 def _environment(env: EnvEntry) -> dict[str, Any]:
-    row: dict[str, Any] = {"env": env.env_id, "observes": env.observations, "acts": env.actions}
-    row |= {"random": env.random, "solved_at": env.threshold, "configs_by": ",".join(env.algos)}
-    return row | ({"needs": f"gymnasium-solver[{env.extra}]"} if env.extra else {})
+    told = picked(env, "env=env_id observes=observations acts=actions random solved_at=threshold")
+    told["configs_by"] = ",".join(env.algos)
+    return told | ({"needs": f"gymnasium-solver[{env.extra}]"} if env.extra else {})
 
 
 def _algorithm(name: str) -> dict[str, Any]:
@@ -182,14 +185,14 @@ async def get_logs(
     run: OneRun,
     lines: Limit = 40,
     pattern: str = "",
-    after: Annotated[int, Whole(-1, 10**9)] = -1,
-    seconds: float = 30,
+    after: Annotated[int, Within(-1, 10**9)] = -1,
+    seconds: Patience = 30,
 ) -> Answer:
     """The last lines of a run's log. pattern: only lines that match this regular expression,
     in any case. after: wait, up to 50 seconds, until there are more than this many lines; then
     the new ones."""
     in_thread = anyio.to_thread.run_sync
-    deadline = time.monotonic() + (max(0.0, min(seconds, MOST_WAIT_S)) if seconds == seconds else 0)
+    deadline = time.monotonic() + seconds
     while True:
         text = [line[:500] for line in await in_thread(log_lines, run)]
         if pattern:
@@ -257,23 +260,16 @@ def comparison(desk: Desk, runs: Sequence[Run], margin: str = MARGIN) -> Answer:
     result = desk.compared(found, margin)
     groups = [
         {
-            "group": group["label"],
-            "runs": group["runs"],
-            "iqm": group["iqm"]["value"],
-            "low": group["iqm"]["low"],
-            "high": group["iqm"]["high"],
-            "scores": group["scores"],
-            "untested": group["n_untested"],
+            **picked(group, "group=label runs"),
+            **picked(group["iqm"], "iqm=value low high"),
+            **picked(group, "scores untested=n_untested"),
             "solved": f"{group['n_solved']}/{len(group['runs'])}",
             "solved_at": group["solved_at"],
             "median_minutes": group["wall_s"] / 60,
         }
         for group in result["groups"]
     ]
-    verdicts = [
-        {"group": v["first"], "against": v["second"], "verdict": v["text"]}
-        for v in result["verdicts"]
-    ]
+    verdicts = [picked(v, "group=first against=second verdict=text") for v in result["verdicts"]]
     return {"groups": groups, "verdicts": verdicts, "fields_that_differ": result["differences"]}
 
 
@@ -286,8 +282,8 @@ def plot(
     metrics: Sequence[str] = (),
     x_axis: Literal["env_steps", "wall_s"] = "env_steps",
     title: str = "",
-    width: Annotated[int, Whole(300, 4000, clamps=True)] = 1300,
-    height: Annotated[int, Whole(0, 4000, clamps=True)] = 0,
+    width: Annotated[int, Within(300, 4000, clamps=True)] = 1300,
+    height: Annotated[int, Within(0, 4000, clamps=True)] = 0,
 ) -> Pictured:
     """A PNG of learning curves: returns, or one panel per metric (a part of a name is enough).
     Several runs share the axes. width, height: pixels."""
@@ -304,38 +300,37 @@ def plot(
 def play(
     desk: AgentDesk,
     target: str,
-    episodes: Annotated[int, Whole(1, 20, clamps=True)] = 1,
-    frames: Annotated[int, Whole(0, 16, clamps=True)] = 8,
+    episodes: Annotated[int, Within(1, 20, clamps=True)] = 1,
+    frames: Annotated[int, Within(0, 16, clamps=True)] = 8,
     mode: Literal["trained", "random"] = "trained",
     actions: Literal["as_evaluated", "greedy", "sampled"] = "as_evaluated",
-    seed: str | int = "test",
-    max_steps: Annotated[int, Whole(1, 10_000, clamps=True)] = 1000,
+    seed: Seed = "test",
+    max_steps: Annotated[int, Within(1, 10_000, clamps=True)] = 1000,
     env_kwargs: Fields = NO_FIELDS,
     view: Literal["frame", "observation"] = "frame",
     keep: bool = False,
     episode: str = "",
-    seconds: float = MOST_WAIT_S,
+    seconds: Annotated[float, Within(1.0, 600.0, clamps=True)] = MOST_WAIT_S,
 ) -> Pictured:
     """Play episodes and return a picture of frames in order, with returns and what the agent
     did at each frame. target: a run, RUN/@best, RUN/<env_steps>, or a config (mode random).
     seed: test, val, train or a number. view observation: what the network sees. keep: leave
     the episodes in the run, for open_ui. episode: show a kept one, by id or `worst`. Call it
     again while done is false."""
-    wait_s = max(1.0, min(seconds, allowed.LONGEST_WAIT_S)) if seconds == seconds else MOST_WAIT_S
     kwargs = allowed.checked_overrides({"env_kwargs": env_kwargs}, desk.root)["env_kwargs"]
     wanted: dict[str, Any] = {
         "episodes": episodes,
         "frames": frames,
         "greedy": {"as_evaluated": None, "greedy": True, "sampled": False}[actions],
-        "seed": _seed(seed),
+        "seed": seed,
         "max_steps": max_steps,
-        "env_kwargs": kwargs,
+        "env_kwargs": {f"env_kwargs.{key}": value for key, value in kwargs.items()},
         "mode": mode,
         "view": view,
         "keep": keep,
         "episode": episode,
         # Of playing: the rest is for the start of the process.
-        "seconds": wait_s / 2,
+        "seconds": seconds / 2,
     }
     if mode == "trained":
         found = resolve_checkpoint(target, desk.root, allow_paths=False)
@@ -345,7 +340,7 @@ def play(
     else:
         wanted["config"] = allowed.checked_config(target, desk.root)
     argv = [sys.executable, "-m", "gymnasium_solver.serve.mcp.play_process", json.dumps(wanted)]
-    has_ended, lines = desk.commands.answer(argv, wait_s)
+    has_ended, lines = desk.commands.answer(argv, seconds)
     if not has_ended:
         so_far = [json.loads(line) for line in lines]
         return Pictured({"done": False, "note": allowed.AGAIN, "episodes": so_far}, [])
@@ -354,28 +349,20 @@ def play(
     return Pictured({"done": True} | played, [base64.b64decode(sheet)] if sheet else [])
 
 
-def _seed(seed: str | int) -> str | int:
-    """test, val, train or a number, which may be written as a text."""
-    text = str(seed)
-    if text not in ("test", "val", "train") and not (text.isdecimal() and len(text) <= 10):
-        raise BadRequest(f"'seed' is {text[:40]!r}, expected test, val, train or a number")
-    return int(text) if text.isdecimal() else text
-
-
 def evaluate(
     desk: AgentDesk,
     target: str,
-    episodes: Annotated[int, Whole(1, 10_000)] = 100,
-    seed: str | int = "test",
+    episodes: Annotated[int, Within(1, 10_000)] = 100,
+    seed: Seed = "test",
     env_kwargs: Fields = NO_FIELDS,
-    seconds: float = MOST_WAIT_S,
+    seconds: LongPatience = MOST_WAIT_S,
 ) -> Answer:
     """The score of a checkpoint (RUN, RUN/@last, RUN/<env_steps>) over episodes, greedy and
     sampled. seed: test repeats the run's test; a number: fresh ones. Call it again while done
     is false."""
     found = resolve_checkpoint(target, desk.root, allow_paths=False)
     words = ["eval", f"{found.run.path.absolute()}/{found.path.name}", "--json", "--no-keep"]
-    words += ["--episodes", str(episodes), "--seed", str(_seed(seed))]
+    words += ["--episodes", str(episodes), "--seed", str(seed)]
     kwargs = allowed.checked_overrides({"env_kwargs": env_kwargs}, desk.root)["env_kwargs"]
     words += as_flags(allowed.yaml_texts({f"env_kwargs.{k}": v for k, v in kwargs.items()}))
     told = desk.told(seconds, *words)
@@ -400,54 +387,27 @@ def open_ui(desk: AgentDesk, run: str = "") -> Answer:
 # --- facts about a run
 
 
-def row(run: RunSummary) -> dict[str, Any]:
+def row(run: RunSummary) -> Answer:
     """One line of a listing."""
-    return {
-        "run": run.id,
-        "status": run.status,
-        "solved": run.solved,
-        "test": run.test_mean,
-        "val": run.best_score,
-        "env_steps": run.env_steps,
-        "seed": run.seed,
-        "minutes": run.wall_s / 60,
-        "tags": ",".join(run.tags),
-    }
+    told = picked(run, "run=id status solved test=test_mean val=best_score env_steps seed")
+    return told | {"minutes": run.wall_s / 60, "tags": ",".join(run.tags)}
 
 
-def summary(found: RunSummary) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "run": found.id,
-        "env": found.env_id,
-        "algo": found.algo_id,
-        "variant": found.variant,
-        "seed": found.seed,
-        "status": found.status,
-        "stopped": stopped(found, "") if found.status in ENDED else None,
-        "solved": found.solved,
-        "threshold": found.threshold,
-        "test": found.test,
-        "best_validation": found.best,
-        "tags": found.tags,
-        "note": found.note,
-        "folder": found.path,
-    }
-    return {key: value for key, value in data.items() if value not in (None, [], "")}
+def summary(found: RunSummary) -> Answer:
+    told = picked(found, "run=id env=env_id algo=algo_id variant seed status")
+    told["stopped"] = stopped(found, "") if found.status in ENDED else None
+    told |= picked(found, "solved threshold test best_validation=best tags note folder=path")
+    return {key: value for key, value in told.items() if value not in (None, [], "")}
 
 
-def progress(found: RunSummary) -> dict[str, Any]:
-    speed = found.env_steps_per_s
-    most, left = found.max_env_steps, None
+def progress(found: RunSummary) -> Answer:
+    speed, most, left = found.env_steps_per_s, found.max_env_steps, None
     if most is not None and speed and found.status == "running":
         left = (most - found.env_steps) / speed
     return {
-        "env_steps": found.env_steps,
-        "max_env_steps": most,
+        **picked(found, "env_steps max_env_steps"),
         "share": found.env_steps / most if most else None,
-        "epoch": found.epoch,
-        "episodes": found.episodes,
-        "wall_s": found.wall_s,
-        "env_steps_per_s": speed,
+        **picked(found, "epoch episodes wall_s env_steps_per_s"),
         "seconds_left_at_most": left,
         "last_validation": found.last_eval,
     }
@@ -474,26 +434,15 @@ def log_lines(run: Run) -> list[str]:
 
 
 def _alert(record: AlertRecord) -> dict[str, Any]:
-    return {
-        "alert": record.name,
-        "active": record.is_active,
-        "times": record.times,
-        "from": record.first_env_steps,
-        "to": record.last_env_steps,
-        "seen": record.text,
-        "means": record.meaning,
-        "try": record.advice,
-    }
+    about = "alert=name active=is_active times from=first_env_steps to=last_env_steps"
+    return picked(record, f"{about} seen=text means=meaning try=advice")
 
 
 def _hyperparams(desk: Desk, run: RunDetails) -> dict[str, Any]:
     """How hyper-parameters changed: schedules, edits while training, resumes with other fields."""
     table, prefix = desk.tables.of(run.run), "train/hp/"
     names = [name for name in table.names if name.startswith(prefix)]
-    edits = [
-        {"env_steps": edit.env_steps, "changed": edit.changed, "source": edit.source}
-        for edit in read_edits(run.run)
-    ]
+    edits = [picked(edit, "env_steps changed source") for edit in read_edits(run.run)]
     return {
         "history": {n.removeprefix(prefix): changes(curve_of(table, n)) for n in names},
         "edits": edits[-SHOWN:],
@@ -514,5 +463,5 @@ SECTIONS: dict[str, Callable[[Desk, RunDetails], Any]] = {
     ],
     "alerts": lambda desk, run: [_alert(record) for record in run.alerts],
     "hyperparams": _hyperparams,
-    "origin": lambda desk, run: {n: v for n in ORIGIN if (v := run.meta.get(n))},
+    "origin": lambda desk, run: {n: v for n, v in picked(run.meta, ORIGIN).items() if v},
 }

@@ -5,10 +5,10 @@ A process coordinates each experiment and search, in `.mcp-jobs/<name>/`; what i
 `gsolve train --seeds` and `gsolve sweep` put it.
 """
 
-import functools
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -20,9 +20,8 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments import experiment
 from gymnasium_solver.experiments.auto import story
 from gymnasium_solver.experiments.search.sweep_folder import is_sweep, sweep_ids, sweeps_root, view
-from gymnasium_solver.paths import read_regular
 from gymnasium_solver.runs import query
-from gymnasium_solver.runs.files import is_locked
+from gymnasium_solver.runs.files import is_locked, picked
 from gymnasium_solver.runs.manage import change_tags, set_note
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.resolve import meant, resolve_checkpoint, run_name
@@ -31,8 +30,16 @@ from gymnasium_solver.serve import trainings
 from gymnasium_solver.serve.commands import output_of
 from gymnasium_solver.serve.mcp import allowed
 from gymnasium_solver.serve.mcp.allowed import AgentDesk
-from gymnasium_solver.serve.mcp.budget import Cost, cost_of
-from gymnasium_solver.serve.mcp.read_tools import ENDED, MOST_WAIT_S, comparison, progress, summary
+from gymnasium_solver.serve.mcp.budget import NOTHING, Cost, cost_of
+from gymnasium_solver.serve.mcp.read_tools import (
+    ENDED,
+    MOST_WAIT_S,
+    LongPatience,
+    Patience,
+    comparison,
+    progress,
+    summary,
+)
 from gymnasium_solver.serve.questions import (
     NO_FIELDS,
     Answer,
@@ -40,7 +47,7 @@ from gymnasium_solver.serve.questions import (
     Fields,
     Limit,
     OneRun,
-    Whole,
+    Within,
     plain_name,
 )
 
@@ -50,10 +57,9 @@ MOST_CONFIGS = 20
 SOLVE_STEPS = 300_000  # of a solve whose budget is not given
 TRACKERS = ("csv", "tensorboard", "wandb", "trackio", "none")
 SENDING = {"wandb", "trackio"}
-ID = "id"  # file of a job: the experiment that it coordinates
-RESULT = ("winner", "params", "is_own", "verdict")
-FINAL = ("trial", "own", "value", "score", "interval", "scores", "solved", "seeds")
-TRIAL = ("number", "value", "state", "own", "params", "env_steps", "reason")
+RESULT = "winner params is_own verdict"
+FINAL = "trial own value score interval scores solved seeds"
+TRIAL = "number value state own params env_steps reason"
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 
 
@@ -109,12 +115,8 @@ def _start(
     config = allowed.with_algorithm(config, fields)
     allowed.checked_config(config, desk.root)
     fields, notes, cost = allowed.budgeted(desk, [config], fields)
-    with desk.slots():
-        limit_s = desk.time_limit(1)
-        texts, argv = allowed.yaml_texts(fields), functools.partial(desk.argv, limit_s)
-        job = trainings.start(desk.root, config, name, texts, *flags, argv=argv)
-        run = Run(job.folder)
-        desk.ledger.add(job.folder, lambda: _summaries([run]), Cost(cost.env_steps, limit_s))
+    job = _launch(desk, partial(trainings.start, desk.root, config, name), fields, flags, cost)
+    run = Run(job.folder)
     allowed.appeared(job, lambda: run.id if is_run(run.path) else None, is_new=True)
     return run, notes
 
@@ -129,20 +131,32 @@ def _resume(
     def n_resumed() -> int:
         return len(run.meta().get("resumed") or [])
 
-    known = n_resumed()
-    with desk.slots():
-        limit_s = desk.time_limit(1)
-        texts, argv = allowed.yaml_texts(fields), functools.partial(desk.argv, limit_s)
-        job = trainings.resume(run, texts, *flags, argv=argv)
-        taken = Cost(cost.env_steps, limit_s)
-        desk.ledger.add(job.folder, lambda: _summaries([run]), taken, cost_of([before]))
+    known, start = n_resumed(), partial(trainings.resume, run)
+    job = _launch(desk, start, fields, flags, cost, cost_of([before]))
     allowed.appeared(job, lambda: run.id if n_resumed() > known else None)
     return run, notes
 
 
-def _summaries(runs: Iterable[Run]) -> list[RunSummary]:
-    """Those that exist."""
-    return [query.get_run(run) for run in runs if is_run(run.path)]
+def _launch(
+    desk: AgentDesk,
+    start: Callable[..., local.Job],
+    fields: Fields,
+    flags: Sequence[str],
+    cost: Cost,
+    before: Cost = NOTHING,
+) -> local.Job:
+    """Start a training within what the server allows. `before`: what its run had taken."""
+    with desk.slots():
+        limit_s = desk.time_limit(1)
+        job = start(allowed.yaml_texts(fields), *flags, argv=partial(desk.argv, limit_s))
+        taken = Cost(cost.env_steps, limit_s)
+        desk.ledger.add(job.folder, lambda: _summaries([job.folder]), taken, before)
+    return job
+
+
+def _summaries(folders: Iterable[Path]) -> list[RunSummary]:
+    """The runs in these folders that exist."""
+    return [query.get_run(Run(folder)) for folder in folders if is_run(folder)]
 
 
 def stop_training(desk: AgentDesk, run: str, force: bool = False) -> Answer:
@@ -157,7 +171,7 @@ def stop_training(desk: AgentDesk, run: str, force: bool = False) -> Answer:
 
 
 def _run_or_name(desk: AgentDesk, ref: str) -> Run | str:
-    """The run that is meant, or the id of an experiment or a search. Whole ids come first."""
+    """The run that is meant, or the id of an experiment or a search. Within ids come first."""
     ref = plain_name(ref, "run")
     groups = [*experiment.experiment_ids(desk.root), *sweep_ids(desk.root)]
     if ref in groups and not is_run(desk.root / ref):
@@ -176,14 +190,14 @@ async def wait_for(
     run: str,
     until: Literal["end", "evaluation"] = "end",
     env_steps: int = 0,
-    seconds: float = 30,
+    seconds: Patience = 30,
 ) -> Answer:
     """Wait until a run, experiment or search ends, has a new evaluation (run, trial) or reaches
     env_steps, at most 50 seconds; then its progress. Call it again while done is false."""
     in_thread = anyio.to_thread.run_sync
     target = await in_thread(_run_or_name, desk, run)
     pause_s = 0.5 if isinstance(target, Run) else 2.0
-    deadline = time.monotonic() + (max(0.0, min(seconds, MOST_WAIT_S)) if seconds == seconds else 0)
+    deadline = time.monotonic() + seconds
     first = now = await in_thread(_look, desk, target)
     while True:
         is_done = now.has_ended or (bool(env_steps) and now.env_steps >= env_steps)
@@ -225,13 +239,12 @@ def _at_group(desk: AgentDesk, name: str) -> Look:
         told |= {"env_steps": steps, "next": "get_experiment"} | _solve_told(desk, name)
         return Look(has_ended, steps, n_over, told)
     found = view(name, desk.root)
-    told = {n: found.summary()[n] for n in ("id", "status", "done", "trials", "metric", "best")}
-    told["trials_done"] = told.pop("done")
-    final = _summaries(map(Run, found.sweep.path.glob("final/*/*")))
+    told = picked(found.summary(), "id status trials metric best trials_done=done")
+    final = _summaries(found.sweep.path.glob("final/*/*"))
     if final:
         told["final_runs_done"] = sum(run.status in ENDED for run in final)
     if found.result:
-        told |= {n: found.result.get(n) for n in ("winner", "params", "verdict")}
+        told |= picked(found.result, "winner params verdict")
     steps = sum(int(trial.attrs.get("env_steps") or 0) for trial in found.trials)
     steps += sum(run.env_steps for run in final)
     n_results = told["trials_done"] + told.get("final_runs_done", 0)
@@ -258,7 +271,7 @@ def edit_run(
             planned = max(before.env_steps, before.max_env_steps or 0)
             fields, _, cost = desk.within_budget(fields, 0, planned)
             more = Cost(max(0.0, cost.env_steps))
-            desk.ledger.add(run.path, lambda: _summaries([run]), more, cost_of([before]))
+            desk.ledger.add(run.path, lambda: _summaries([run.path]), more, cost_of([before]))
         words = [f"{key}={text}" for key, text in allowed.yaml_texts(fields).items()]
         words += ["--source", "mcp"] + (["--at", str(at_env_steps)] if at_env_steps else [])
         said = output_of("set", str(run.path.absolute()), *words, "--json")
@@ -272,7 +285,7 @@ def edit_run(
 
 
 def export(
-    desk: AgentDesk, target: str, format: str = "onnx", seconds: float = MOST_WAIT_S
+    desk: AgentDesk, target: str, format: str = "onnx", seconds: LongPatience = MOST_WAIT_S
 ) -> Answer:
     """Write the policy of RUN or RUN/<checkpoint> as a file, compared with its actions. format:
     onnx, torch, or c for a small MLP. Call it again while done is false."""
@@ -304,10 +317,10 @@ def publish_run(
 def start_experiment(
     desk: AgentDesk,
     configs: Sequence[str],
-    seeds: Annotated[int, Whole(1, 50)] = 5,
+    seeds: Annotated[int, Within(1, 50)] = 5,
     overrides: Fields = NO_FIELDS,
     search: dict[str, str] = NO_FIELDS,
-    trials: Annotated[int, Whole(1, 1000)] = 20,
+    trials: Annotated[int, Within(1, 1000)] = 20,
     max_env_steps: int = 0,
     name: str = "",
     solve: bool = False,
@@ -328,9 +341,9 @@ def start_experiment(
         fields["max_env_steps"] = max_env_steps
     configs = [allowed.with_algorithm(config, fields) for config in configs]
     targets = [allowed.checked_config(config, desk.root) for config in configs]
-    made = trainings.new_name(configs[0], name)
-    folder = sweeps_root(desk.root) if search else desk.root / experiment.FOLDER
-    if (folder / made).exists():
+    made = experiment.slug(trainings.new_name(configs[0], name))
+    folder = (sweeps_root(desk.root) if search else desk.root / experiment.FOLDER) / made
+    if folder.exists():
         raise RunError(f"{made} exists already; choose another name")
     wanted, n_each = trials if search else seeds * len(configs), seeds
     words = trainings.many_words(desk.root, targets, made, seeds, search or None, trials)
@@ -349,10 +362,9 @@ def start_experiment(
         limit_s = desk.time_limit(n)
         job = local.start(desk.argv(limit_s, *words, "--jobs", str(n), "--quiet"), job_folder)
         taken = Cost(cost.env_steps, n * limit_s)
-        desk.ledger.add(job_folder, lambda: _runs_of(desk, folder, made), taken)
-    id_ = allowed.appeared(job, lambda: _made(folder, made), is_new=True)
-    (job_folder / ID).write_text(id_)
-    return {"id": id_, "status": "running", "notes": notes} | desk.left()
+        desk.ledger.add(job_folder, lambda: _runs_of(folder), taken)
+    allowed.appeared(job, lambda: made if _exists(folder) else None, is_new=True)
+    return {"id": made, "status": "running", "notes": notes} | desk.left()
 
 
 def _solve_told(desk: AgentDesk, name: str) -> Answer:
@@ -364,20 +376,16 @@ def _solve_told(desk: AgentDesk, name: str) -> Answer:
     return {"solve": {"lines": lines, "verdict": found["verdict"]}}
 
 
-def _runs_of(desk: AgentDesk, folder: Path, name: str) -> list[RunSummary]:
+def _exists(folder: Path) -> bool:
+    """Whether an experiment or a search is there by now."""
+    return is_sweep(folder) or (folder / experiment.FILE).exists()
+
+
+def _runs_of(folder: Path) -> list[RunSummary]:
     """The runs of an experiment or a search that exist."""
-    made = _made(folder, name)
-    if made is None:
-        return []
-    if is_sweep(folder / made):
-        return _summaries(map(Run, (folder / made).glob("*/*/*")))
-    return _summaries(map(Run, experiment.load(folder / made).folders()))
-
-
-def _made(folder: Path, name: str) -> str | None:
-    """A search has a date behind its name."""
-    paths = (folder / name, *folder.glob(f"{name}-*"))
-    return next((p.name for p in paths if (p / experiment.FILE).exists() or is_sweep(p)), None)
+    if is_sweep(folder) or not _exists(folder):
+        return _summaries(folder.glob("*/*/*"))
+    return _summaries(experiment.load(folder).folders())
 
 
 def get_experiment(desk: AgentDesk, id: str = "", limit: Limit = 20) -> Answer:
@@ -391,15 +399,15 @@ def get_experiment(desk: AgentDesk, id: str = "", limit: Limit = 20) -> Answer:
     if is_sweep(sweeps_root(desk.root) / name):
         shown = view(name, desk.root).to_dict()
         del shown["path"]
-        best = [{n: trial.get(n) for n in TRIAL} for trial in shown.pop("rows", [])[:limit]]
+        best = [picked(trial, TRIAL) for trial in shown.pop("rows", [])[:limit]]
         if result := shown["result"]:
-            final = [{n: row.get(n) for n in FINAL} for row in result.get("final") or []]
-            shown["result"] = {n: result.get(n) for n in RESULT} | {"final": final}
+            final = [picked(row, FINAL) for row in result.get("final") or []]
+            shown["result"] = picked(result, RESULT) | {"final": final}
         about = f"{name}/trials/{'0' * 4}/seed0 is the run of trial 0; final/ has the final's"
         return shown | {"running": is_running, "best_trials": best, "runs": about}
     members, told = _members(desk, name)
     runs = [
-        {n: row.to_dict()[n] for n in ("run", "group", "seed", "status", "env_steps")}
+        picked(row.to_dict(), "run group seed status env_steps")
         | {"test": row.run and row.run.test_mean, "val": row.run and row.run.best_score}
         for row in members[:limit]
     ]
@@ -428,25 +436,17 @@ def _named(desk: AgentDesk, ref: str) -> str:
     return meant(plain_name(ref, "id"), known, "experiment or search", desk.root)
 
 
-def _job_folder(desk: AgentDesk, name: str) -> Path | None:
-    """The folder of what coordinates an experiment, if it was started over MCP."""
-    found = (desk.root / allowed.JOBS).glob(f"*/{ID}")
-    return next((path.parent for path in found if read_regular(path) == name.encode()), None)
-
-
 def _is_running(desk: AgentDesk, name: str) -> bool:
     """Whether something coordinates an experiment or a search, whoever started it."""
-    job = _job_folder(desk, name)
-    if job is not None and local.is_running(job):
-        return True
     found = sweeps_root(desk.root) / name
-    return is_locked(found if is_sweep(found) else desk.root / experiment.FOLDER / name)
+    folder = found if is_sweep(found) else desk.root / experiment.FOLDER / name
+    return local.is_running(desk.root / allowed.JOBS / name) or is_locked(folder)
 
 
 def stop_experiment(desk: AgentDesk, name: str) -> Answer:
     """Stop what coordinates an experiment; it stops its trainings, which save."""
-    folder = _job_folder(desk, name)
-    if folder is None or not local.stop(folder):
+    folder = desk.root / allowed.JOBS / name
+    if not local.stop(folder):
         raise RunError(f"{name} is not running, or was not started over MCP: stop its runs")
     return {"id": name, "status": "stopped" if local.wait(folder, STOPS_S) else "stopping"}
 

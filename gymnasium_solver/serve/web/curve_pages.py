@@ -28,7 +28,7 @@ from gymnasium_solver.experiments.statistics import FEWEST_SEEDS
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs.curves import CLOCK, LOGGED_AT, write_csv
 from gymnasium_solver.runs.episodes import get_episode
-from gymnasium_solver.runs.files import finite
+from gymnasium_solver.runs.files import finite, picked
 from gymnasium_solver.runs.jsonl import tail_jsonl
 from gymnasium_solver.runs.metrics import canonical, describe
 from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get_rows
@@ -36,13 +36,13 @@ from gymnasium_solver.runs.report import run_page
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.select import value_of
 from gymnasium_solver.runs.series import MetricTable, smoothed, thinned
-from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Runs, SomeRuns, Whole
+from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Runs, SomeRuns, Within
 from gymnasium_solver.serve.web.episode_file import with_episodes
 from gymnasium_solver.serve.web.handling import Web, attachment
 
 MOST_LINES = 400
 MOST_CURVES = 1_200
-ABOUT = ("label", "description", "group", "unit")
+ABOUT = "label description group unit"
 MOST_EPISODES = 4
 MOST_BREAKS = 20
 REPEATS = 1_000
@@ -66,7 +66,7 @@ def series(
     metrics: Sequence[str],
     x: str = "env_steps",
     smooth: Smoothing = 0.0,
-    points: Annotated[int, Whole(10, 5000, clamps=True)] = 600,
+    points: Annotated[int, Within(10, 5000, clamps=True)] = 600,
 ) -> Answer:
     """One entry per run and metric that was logged; the smoothed line next to the raw one."""
     if len(runs) * len(metrics) > MOST_LINES:
@@ -152,7 +152,7 @@ def groups(
     ignore: Sequence[str] = (),
     x: str = "env_steps",
     smooth: Smoothing = 0.0,
-    points: Annotated[int, Whole(10, 2000, clamps=True)] = 300,
+    points: Annotated[int, Within(10, 2000, clamps=True)] = 300,
 ) -> Answer:
     """Groups and the curves of some metrics in each of them, without intervals: fast."""
     if len(runs) * len(metrics) > MOST_CURVES:
@@ -179,8 +179,8 @@ def bands(
     ignore: Sequence[str] = (),
     x: str = "env_steps",
     smooth: Smoothing = 0.0,
-    first: Annotated[int, Whole(0, 10_000)] = 0,
-    count: Annotated[int, Whole(1, 50)] = 8,
+    first: Annotated[int, Within(0, 10_000)] = 0,
+    count: Annotated[int, Within(1, 50)] = 8,
 ) -> Answer:
     """The intervals of some groups, from the `first` on, and how many groups there are."""
     found = _grouped(web, runs, by, in_, names, ignore)
@@ -221,10 +221,7 @@ def metric_names(web: Web, runs: GroupedRuns) -> Answer:
         for row in tail_jsonl(run.metrics_path):
             known |= dict.fromkeys(row)
     known = {name: None for name in known if name not in CLOCK and name != LOGGED_AT}
-    told = [
-        {"name": printable(name)} | {key: getattr(describe(name), key) for key in ABOUT}
-        for name in known
-    ]
+    told = [{"name": printable(name)} | picked(describe(name), ABOUT) for name in known]
     return {"metrics": told}
 
 
@@ -285,14 +282,9 @@ def _with_reference(found: Sequence[Group], label: str | None) -> list[Group]:
 
 
 def _group(group: Group) -> Answer:
-    return {
-        "label": group.label,
-        "env_id": group.env_id,
-        "threshold": group.threshold,
-        "n": len(group.members),
-        "repeats": len(group.repeats),
-        "reached": [one.summary.id for one in group.members if one.summary.stop_reason in REACHED],
-    }
+    reached = [one.summary.id for one in group.members if one.summary.stop_reason in REACHED]
+    told = picked(group, "label env_id threshold")
+    return told | {"n": len(group.members), "repeats": len(group.repeats), "reached": reached}
 
 
 def _curves(web: Web, group: Group, metric: str, x: str, weight: float, points: int) -> Answer:

@@ -17,14 +17,16 @@ from gymnasium_solver.experiments.experiment import Experiment, Row
 from gymnasium_solver.experiments.groups import experiment_groups
 from gymnasium_solver.paths import is_own_file
 from gymnasium_solver.printable import printable
-from gymnasium_solver.runs.files import is_locked
+from gymnasium_solver.runs.files import is_locked, picked
 from gymnasium_solver.runs.metrics import describe
+from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.resolve import meant
+from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.runs.store import stamp
 from gymnasium_solver.runs.words import stopped
 from gymnasium_solver.serve import trainings
 from gymnasium_solver.serve.commands import output_of
-from gymnasium_solver.serve.questions import Answer, BadRequest, Whole, plain_name
+from gymnasium_solver.serve.questions import Answer, BadRequest, Within, plain_name
 from gymnasium_solver.serve.web.handling import Web
 from gymnasium_solver.serve.web.job_pages import begin_job
 
@@ -109,10 +111,7 @@ def _solve(found: Experiment) -> Answer | None:
 def _row(row: Row) -> Answer:
     told = row.to_dict()
     run = row.run
-    told["best"] = run.best_score if run else None
-    told["threshold"] = run.threshold if run else None
-    told["activity"] = run.activity if run else None
-    told["max_env_steps"] = run.max_env_steps if run else None
+    told |= picked(run or {}, "best=best_score threshold activity max_env_steps")
     told["why"] = stopped(run, "") if run and row.status not in ("running", "created") else ""
     return told
 
@@ -205,10 +204,8 @@ def one_sweep(web: Web, sweep: One) -> Answer:
             else SCALES.get(str(param.distribution).partition(":")[0], "linear")
             for param in space.params
         },
-        "sign": found.plan.sign,
-        "cost": found.plan.cost,
-        "seeds": found.plan.seeds,
-        "result": {n: result.get(n) for n in ("winner", "is_own", "params", "final", "verdict")},
+        **picked(found.plan, "sign cost seeds"),
+        "result": picked(result, "winner is_own params final verdict"),
         "texts": texts,
         "running": _running(found),
         "reports": [name for name in REPORTS if (found.sweep.path / name).is_file()],
@@ -232,8 +229,6 @@ def _drawn(found: "View") -> Answer:
 
 def _running(found: "View") -> list[Answer]:
     """The trainings of the search and of the final that are under way."""
-    from gymnasium_solver.runs.query import get_run
-    from gymnasium_solver.runs.run import Run, is_run
 
     told = []
     places = [f"trials/{t.number:04d}" for t in found.trials if not t.is_over]
@@ -253,7 +248,7 @@ def stop_sweep(web: Web, sweep: One) -> Answer:
 
 
 def resume_sweep(
-    web: Web, sweep: One, trials: Annotated[int, Whole(0, 100_000)] = 0, trust: bool = False
+    web: Web, sweep: One, trials: Annotated[int, Within(0, 100_000)] = 0, trust: bool = False
 ) -> Answer:
     """`trials`: so many in all, more than before."""
     if is_locked(_sweep(web, sweep).path):
@@ -266,7 +261,7 @@ def resume_sweep(
 
 
 def keep_winner(
-    web: Web, sweep: One, variant: str, trial: Annotated[int, Whole(-1, 100_000)] = -1
+    web: Web, sweep: One, variant: str, trial: Annotated[int, Within(-1, 100_000)] = -1
 ) -> Answer:
     """Write the winner, or a trial, into the user's config files as a variant."""
     found = _sweep(web, sweep)

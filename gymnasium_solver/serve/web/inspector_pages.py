@@ -21,9 +21,10 @@ from gymnasium_solver.runs.episodes import (
     list_episodes,
     worst_first,
 )
+from gymnasium_solver.runs.files import picked
 from gymnasium_solver.runs.query import get_run
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Whole
+from gymnasium_solver.serve.questions import Answer, BadRequest, OneRun, Seed, Within
 from gymnasium_solver.serve.web.episode_file import episode_page
 from gymnasium_solver.serve.web.handling import Web, answer, attachment
 
@@ -33,11 +34,8 @@ AS_IT_IS = {"content-encoding": "identity"}
 BYTES = "application/octet-stream"
 MOST_RUNS = 100
 MOST_TRIED = 100
-INDEX = (
-    "id", "name", "env_id", "status", "solved", "stop_reason", "seed", "created_at", "env_steps",
-    "best_score",
-)  # fmt: skip
-BRIEF = ("env_id", "env_steps", "seed", "greedy", "created_at", "parent", "why", "max_steps")
+INDEX = "id name env_id status solved stop_reason seed created_at env_steps best_score"
+BRIEF = "env_id env_steps seed greedy created_at parent why max_steps"
 
 
 def _of_the_run(name: str, value: str, asked: Mapping[str, Any]) -> Episode:
@@ -49,7 +47,7 @@ def _of_the_run(name: str, value: str, asked: Mapping[str, Any]) -> Episode:
 
 
 OneEpisode = Annotated[Episode, _of_the_run]
-FromRow = Annotated[int, Whole(0, 10**9, clamps=True)]
+FromRow = Annotated[int, Within(0, 10**9, clamps=True)]
 
 
 # -- reading ----------------------------------------------------------------------------------
@@ -58,13 +56,12 @@ FromRow = Annotated[int, Whole(0, 10**9, clamps=True)]
 def episodes(web: Web, run: OneRun) -> Answer:
     found = [
         {"id": one.id, "status": one.status, "n_frames": one.n_frames("render")}
-        | {name: one.facts.get(name) for name in BRIEF}
+        | picked(one.facts, BRIEF)
         | one.result
         for one in worst_first(list_episodes(run))
     ]
     summary = get_run(run)
-    told = {"run": run.id, "name": summary.name, "status": summary.status, "episodes": found}
-    return told | {"checkpoints": summary.checkpoints}
+    return picked(summary, "name status checkpoints") | {"run": run.id, "episodes": found}
 
 
 def inspected(web: Web) -> Answer:
@@ -76,11 +73,10 @@ def inspected(web: Web) -> Answer:
         known = list_episodes(Run(Path(summary.path)))
         newest = max(known, key=lambda one: str(one.facts.get("created_at")), default=None)
         rows.append(
-            {name: getattr(summary, name) for name in INDEX}
-            | {"test": summary.test and summary.test["mean"], "n_episodes": len(known)}
-            | {"episode": None if newest is None else newest.id}
-            | {"n_frames": 0 if newest is None else newest.n_frames("render")}
-            | {"return": None if newest is None else newest.total}
+            picked(summary, f"{INDEX} test=test_mean")
+            | {"n_episodes": len(known), "episode": newest and newest.id}
+            | {"n_frames": newest.n_frames("render") if newest else 0}
+            | {"return": newest and newest.total}
         )
         if len(rows) == MOST_RUNS:
             break
@@ -141,13 +137,6 @@ def _checkpoint(name: str, value: Any, asked: Mapping[str, Any]) -> str:
     return text
 
 
-def _seed(name: str, value: Any, asked: Mapping[str, Any]) -> int | str:
-    is_seed = type(value) is int and 0 <= value < 2**31
-    if not is_seed and value not in ("test", "val", "train"):
-        raise BadRequest(f"{name!r} must be test, val, train or a number below 2^31")
-    return value
-
-
 def _branch(name: str, value: Any, asked: Mapping[str, Any]) -> Answer:
     if not isinstance(value, dict) or not is_episode_id(str(value.get("of"))):
         raise BadRequest(f"{name!r} must have 'of', the id of an episode, and 'at', a step")
@@ -171,11 +160,11 @@ async def play(
     web: Web,
     run: OneRun,
     checkpoint: Annotated[Any | None, _checkpoint] = None,
-    seed: Annotated[Any, _seed] = "test",
+    seed: Seed = "test",
     greedy: bool | None = None,
-    max_steps: Annotated[int | None, Whole(1, 50_000)] = None,
+    max_steps: Annotated[int | None, Within(1, 50_000)] = None,
     branch: Annotated[Any | None, _branch] = None,
-    worst_of: Annotated[int, Whole(1, MOST_TRIED)] = 1,
+    worst_of: Annotated[int, Within(1, MOST_TRIED)] = 1,
     trust: bool = False,
 ) -> Response:
     """Play an episode: answered as soon as it can be read, while it goes on being played. With
@@ -194,7 +183,7 @@ async def saliency(
     web: Web,
     run: OneRun,
     episode: OneEpisode,
-    t: Annotated[int, Whole(0, 10**9)],
+    t: Annotated[int, Within(0, 10**9)],
     method: Annotated[str, _short] = "gradcam",
     target: Annotated[str, _short] = "action",
     trust: bool = False,

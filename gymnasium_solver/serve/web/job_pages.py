@@ -21,10 +21,11 @@ from gymnasium_solver.errors import RunError
 from gymnasium_solver.experiments.experiment import FOLDER, slug
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import query
+from gymnasium_solver.runs.files import picked
 from gymnasium_solver.runs.resolve import SWEEPS, resolve_checkpoint, run_name
 from gymnasium_solver.runs.run import Run, is_run
 from gymnasium_solver.serve import trainings
-from gymnasium_solver.serve.questions import NO_FIELDS, Answer, BadRequest, Fields, OneRun, Whole
+from gymnasium_solver.serve.questions import NO_FIELDS, Answer, BadRequest, Fields, OneRun, Within
 from gymnasium_solver.serve.web.handling import Web
 
 JOBS = ".jobs"
@@ -42,9 +43,10 @@ def configs(web: Web, q: str = "") -> Answer:
     # The schema of the fields takes as long to import as all the rest of the server.
     from gymnasium_solver.config.find import find_configs
 
-    names = ("name", "env_id", "variant", "algo_id", "suite", "description")
-    found = find_configs(q or None)
-    return {"configs": [{n: printable(getattr(e, n)) for n in names} for e in found]}
+    found = (
+        picked(e, "name env_id variant algo_id suite description") for e in find_configs(q or None)
+    )
+    return {"configs": [{name: printable(text) for name, text in one.items()} for one in found]}
 
 
 async def check_config(
@@ -61,10 +63,10 @@ def start(
     config: str,
     fields: Fields = NO_FIELDS,
     name: str = "",
-    seeds: Annotated[int, Whole(1, 100)] = 1,
+    seeds: Annotated[int, Within(1, 100)] = 1,
     search: dict[str, str] | None = None,
-    trials: Annotated[int, Whole(1, 10_000)] = 20,
-    at_once: Annotated[int, Whole(1, 64)] = 1,
+    trials: Annotated[int, Within(1, 10_000)] = 20,
+    at_once: Annotated[int, Within(1, 64)] = 1,
     trust: bool = False,
     solve: bool = False,
     budget: str = "",
@@ -123,7 +125,7 @@ def evaluate(
     web: Web,
     run: OneRun,
     checkpoint: Checkpoint = "@best",
-    episodes: Annotated[int, Whole(1, 100_000)] = 100,
+    episodes: Annotated[int, Within(1, 100_000)] = 100,
     trust: bool = False,
 ) -> Answer:
     return _in_background(web, run, "eval", checkpoint, episodes, trust)
@@ -133,7 +135,7 @@ def record(
     web: Web,
     run: OneRun,
     checkpoint: Checkpoint = "@best",
-    episodes: Annotated[int, Whole(1, 16)] = 1,
+    episodes: Annotated[int, Within(1, 16)] = 1,
     trust: bool = False,
 ) -> Answer:
     return _in_background(web, run, "video", checkpoint, episodes, trust)
@@ -240,9 +242,8 @@ def _scores(web: Web, run: str, since: str) -> list[Answer]:
         found = query.get_later_evaluations(web.run(run))
     except RunError:  # archived since
         return []
-    names = ("greedy", "mean", "stderr", "episodes")
     new = [event for event in found if str(event.get("at")) >= since]
-    return [{name: event.get(name) for name in names} for event in new[:2]]
+    return [picked(event, "greedy mean stderr episodes") for event in new[:2]]
 
 
 QUESTIONS = {

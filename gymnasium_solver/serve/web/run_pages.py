@@ -14,7 +14,7 @@ from gymnasium_solver.printable import printable, printable_lines
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.alerts.alert import advised_changes
 from gymnasium_solver.runs.edits import ask_pause
-from gymnasium_solver.runs.files import finite, read_bytes
+from gymnasium_solver.runs.files import finite, picked, read_bytes
 from gymnasium_solver.runs.manage import read_labels, remove, rename, size_of
 from gymnasium_solver.runs.metrics import describe
 from gymnasium_solver.runs.resolve import run_name
@@ -34,7 +34,7 @@ EVALUATION = (
 )  # fmt: skip
 EDIT = ("env_steps", "changed", "before", "source", "text")
 """Of a change of fields while the run trained, or at a resume."""
-ABOUT_METRIC = ("label", "description", "better", "group", "unit", "priority")
+ABOUT_METRIC = "label description better group unit priority"
 
 
 def session(web: Web) -> Answer:
@@ -77,10 +77,8 @@ def one_run(web: Web, run: OneRun) -> Answer:
         "config": config,
         "changed": meta["changed"] if isinstance(meta.get("changed"), dict) else None,
         "machine": meta["machine"] | {"pid": meta.get("pid")},
-        "versions": meta["versions"],
-        "git": meta["git"],
         "command": [printable(word) for word in meta["command"]],
-        "resumed": meta["resumed"],
+        **picked(meta, "versions git resumed"),
         "alerts": [
             alert.to_dict() | {"changes": advised_changes(alert.advice, config or {})}
             for alert in details.alerts
@@ -96,7 +94,7 @@ def one_run(web: Web, run: OneRun) -> Answer:
         ],
         "metrics": [
             {"name": printable(name), "last": table.last(name)}
-            | {key: getattr(describe(name), key) for key in ABOUT_METRIC}
+            | picked(describe(name), ABOUT_METRIC)
             for name in table.names
         ],
         "videos": _videos(run),
@@ -113,7 +111,7 @@ def _note(run: Run) -> str:
 def returns(web: Web, run: OneRun) -> Answer:
     """The returns of the single episodes of each evaluation."""
     evaluations = [
-        {name: event.get(name) for name in ("stage", "env_steps", "greedy")}
+        picked(event, "stage env_steps greedy")
         | {"returns": [r for r in map(finite, event["returns"]) if r is not None]}
         for event in query.get_events(run, "eval")
         if isinstance(event.get("returns"), list)
