@@ -1,4 +1,5 @@
-"""Algorithms with a replay buffer: exact resume, hindsight."""
+"""Algorithms with a replay buffer: updates due, what is saved, hindsight. Their exact resume is in
+test_train_resume.py."""
 
 import json
 from pathlib import Path
@@ -12,73 +13,9 @@ from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.runs.query import get_meta
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.prepare import build_config
-from tests.loop.conftest import Heard, exact_resume, resume, train, weight_hash
+from tests.loop.conftest import Heard, resume, train, weight_hash
 
-RAINBOW = {
-    "double": True,
-    "dueling": True,
-    "prioritized": True,
-    "n_step": 3,
-    "noisy": True,
-    "distributional": True,
-    "v_max": 20.0,
-    "n_atoms": 11,
-}
 BITS = {"env_kwargs": {"bits": 4}}
-CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "dqn": ("dqn", "CartPole-v1", {}),
-    "dqn polyak": ("dqn", "CartPole-v1", {"tau": 0.1, "exploration": "boltzmann"}),
-    "dqn plain torch": ("dqn", "CartPole-v1", {"compile": False}),
-    "dqn compiled": ("dqn", "CartPole-v1", {"compile": "native"}),
-    "dqn combined": ("dqn", "CartPole-v1", {"combined_replay": True, "n_step": 2}),
-    "dqn masked": ("dqn", "Probe/Masked-v0", {"double": True}),
-    "dqn discrete obs": ("dqn", "FrozenLake-v1", {"n_envs": 1, "train_freq": 1}),
-    "dqn normalised": (
-        "dqn",
-        "CartPole-v1",
-        {"normalize_obs": "rolling", "normalize_reward": True, "n_step": 3},
-    ),
-    "dqn boundary": ("dqn", "CartPole-v1", {"env_boundary_steps": 50, "n_step": 5}),
-    "dqn mapped": ("dqn", "CartPole-v1", {"replay_dir": "."}),
-    "per": ("dqn", "CartPole-v1", {"prioritized": True}),
-    "rainbow": ("dqn", "CartPole-v1", RAINBOW),
-    "her dqn": (
-        "dqn",
-        "Probe/BitFlip-v0",
-        {
-            **BITS,
-            "her": {"strategy": "episode", "k": 2},
-            "n_step": 3,
-            "prioritized": True,
-            "combined_replay": True,
-            "normalize_obs": "rolling",
-            "normalize_reward": True,
-            "env_boundary_steps": 50,
-        },
-    ),
-    "her sac": ("sac", "PointMaze_UMaze-v3", {"her": True, "max_episode_steps": 9, "n_envs": 1}),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_crashed_run_resumed_equals_the_uninterrupted_one(case: str) -> None:
-    algo_id, env_id, fields = CASES[case]
-    fields = {**fields, "policy_lr": "lin_0.01", "max_epochs": 7, "saves_alike": True}
-    whole, resumed = exact_resume(algo_id, env_id, **fields)
-    one, two = (
-        [segment["sha256"] for segment in load_checkpoint(path).state["replay"]["segments"]]
-        for path in (whole.checkpoints_dir / "last", resumed.checkpoints_dir / "last")
-    )
-    assert one == two
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_seed_decides_the_weights(case: str) -> None:
-    algo_id, env_id, fields = CASES[case]
-    first, again, other = (
-        weight_hash(train(algo_id, env_id, **{**fields, "seed": seed})) for seed in (1, 1, 2)
-    )
-    assert first == again != other
 
 
 def test_resume_goes_on_from_any_checkpoint_that_is_kept() -> None:

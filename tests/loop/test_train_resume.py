@@ -161,20 +161,53 @@ CASES |= {
         for dist in ("beta", "squashed", "multivariate")
     },
 }
+REPLAYS: dict[str, tuple[str, dict[str, Any]]] = {
+    "polyak": ("CartPole-v1", {"tau": 0.1, "exploration": "boltzmann"}),
+    "combined": ("CartPole-v1", {"combined_replay": True, "n_step": 2}),
+    "masked": ("Probe/Masked-v0", {"double": True}),
+    "discrete obs": ("FrozenLake-v1", {"n_envs": 1, "train_freq": 1}),
+    "n steps normalised": ("CartPole-v1", {**NORMALISED, "n_step": 3}),
+    "boundary": ("CartPole-v1", {"env_boundary_steps": 50, "n_step": 5}),
+    "mapped": ("CartPole-v1", {"replay_dir": "."}),
+    "per": ("CartPole-v1", {"prioritized": True}),
+    "rainbow": (
+        "CartPole-v1",
+        {"double": True, "dueling": True, "prioritized": True, "n_step": 3, "noisy": True}
+        | {"distributional": True, "v_max": 20.0, "n_atoms": 11},
+    ),
+    "her": (
+        "Probe/BitFlip-v0",
+        {"env_kwargs": {"bits": 4}, "her": {"strategy": "episode", "k": 2}, "n_step": 3}
+        | {"prioritized": True, "combined_replay": True, "env_boundary_steps": 50}
+        | NORMALISED,
+    ),
+    "her to a point": (
+        "PointMaze_UMaze-v3",
+        {"her": True, "max_episode_steps": 9, "n_envs": 1},
+    ),
+}
+CASES |= REPLAYS
 ALGOS["ppo"] += (*NETS, "beta", "squashed", "multivariate", "image", "normalised image")
-ALGOS["dqn"] += ("listed layers", "optimiser of torch", "image")
+ALGOS["dqn"] += (
+    "listed layers",
+    "optimiser of torch",
+    "image",
+    "envpool",
+    "plain torch",
+    "compiled",
+)
+ALGOS["dqn"] += tuple(case for case in REPLAYS if case != "her to a point")
 ALGOS["pqn"] += ("image",)
 ALGOS["a2c"] += ("sde",)
-ALGOS["sac"] += ("sde", "image")
+ALGOS["sac"] += ("sde", "image", "her to a point")
 CONTINUOUS_ONLY = ("td3", "ddpg", "crossq", "tdmpc2")
 PAIRS = [(case, algo_id) for algo_id, cases in ALGOS.items() for case in cases]
 ENGINES = ("envpool", "vector", "sync", "async", "own", "device", "continuous")
-SEEDED = [
-    pair for pair in PAIRS if pair[0] in (*ENGINES, "normalised", "discrete normalised", "image")
-]
+SEEDED_CASES = (*ENGINES, *REPLAYS, "normalised", "discrete normalised", "image")
+SEEDED = [pair for pair in PAIRS if pair[0] in SEEDED_CASES]
 
 
-@pytest.mark.sample(4)
+@pytest.mark.sample(5)
 @pytest.mark.parametrize("pair", SEEDED, ids="-".join)
 def test_the_seed_decides_the_weights(pair: tuple[str, str]) -> None:
     case, algo_id = pair
@@ -219,17 +252,24 @@ def test_adjacent_stages_have_their_own_seeds() -> None:
 # -- resume -------------------------------------------------------------------------------------
 
 
-@pytest.mark.sample(6)
+@pytest.mark.sample(7)
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 def test_a_crashed_run_resumed_equals_the_uninterrupted_one(pair: tuple[str, str]) -> None:
     case, algo_id = pair
     env_id, special = CASES[case]
     # A boundary inside what is trained before the crash, and one after it.
-    fields = {**SLOPE, **special, "max_epochs": 7, "env_boundary_steps": 130}
-    whole, run = exact_resume(algo_id, env_id, at=6, every=4, **fields)
+    fields = {"env_boundary_steps": 130, **SLOPE, **special, "max_epochs": 7}
+    has_segments = case in REPLAYS  # those of a replay are the same if it was saved as often
+    whole, run = exact_resume(algo_id, env_id, at=6, every=4, saves_alike=has_segments, **fields)
     meta = run.meta()
     assert meta["status"] == "finished"
     assert meta["resumed"][0]["from_env_steps"] == learning_rows(whole)[3]["env_steps"]
+    if has_segments:
+        one, two = (
+            [segment["sha256"] for segment in load_checkpoint(path).state["replay"]["segments"]]
+            for path in (whole.checkpoints_dir / "last", run.checkpoints_dir / "last")
+        )
+        assert one == two
 
 
 def test_the_checkpoint_resumed_from_lies_inside_episodes_and_after_a_boundary() -> None:
