@@ -12,16 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from gymnasium_solver.bench.harness import (
-    IN_CHECKOUT,
-    ROOT,
-    Meter,
-    Options,
-    describe,
-    header,
-    say,
-    write,
-)
+from gymnasium_solver.bench import harness
+from gymnasium_solver.bench.harness import IN_CHECKOUT, ROOT, Options
 from gymnasium_solver.errors import GsolveError
 
 # What is in benchmarks/ needs a source checkout.
@@ -60,8 +52,8 @@ def run(
     check_tasks(options.tasks, modules)
     result = read(out / f"{name}.json", options.quick)
     for part, module in modules.items():
-        record: dict[str, Any] = header(command)
-        meter = Meter()
+        record: dict[str, Any] = harness.header(command)
+        meter = harness.Meter()
         record["data"] = module.measure(options)
         record["seconds"], record["others_cores"] = meter.read()
         record["peers"] = peers_of(record["data"], options)
@@ -70,11 +62,13 @@ def run(
             for known in PARTS
             if known == part or known in result["parts"]
         }
-        write(out, name, result, markdown(result))
+        harness.write(out, name, result, markdown(result))
         if hasattr(module, "draw"):
             images.mkdir(parents=True, exist_ok=True)
             module.draw(record["data"], images / f"{name}-{part}.png")
-        say(f"bench: {part} took {record['seconds'] / 60:.1f} min, in {name}.json and {name}.md")
+        harness.say(
+            f"bench: {part} took {record['seconds'] / 60:.1f} min, in {name}.json and {name}.md"
+        )
     return result
 
 
@@ -131,7 +125,7 @@ def body(result: dict[str, Any], pictures: str | None = None) -> str:
 
 def measured(record: dict[str, Any]) -> str:
     """Date, machine and versions of a part."""
-    lines = [describe(record) + f"\n- it took {record['seconds'] / 60:.1f} minutes"]
+    lines = [harness.describe(record) + f"\n- it took {record['seconds'] / 60:.1f} minutes"]
     for peer in record["peers"]:
         used = ", ".join(f"{name} {v}" for name, v in peer["versions"].items())
         lines.append(f"- {peer['name']}: {peer['missing'] or used}")

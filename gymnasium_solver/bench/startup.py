@@ -9,15 +9,8 @@ import tempfile
 import time
 from typing import Any
 
-from gymnasium_solver.bench.harness import (
-    GSOLVE,
-    FailedProcess,
-    Options,
-    own_environment,
-    say,
-    spread,
-    table,
-)
+from gymnasium_solver.bench import harness
+from gymnasium_solver.bench.harness import Options
 
 TINY = ("--max-env-steps=64", "--eval-freq-epochs=0", "--seed=1", "-q")
 TRAIN = ("train", "CartPole-v1:ppo", *TINY)
@@ -35,7 +28,7 @@ def measure(options: Options) -> list[dict[str, Any]]:
     """One row per command; all take turns in each repeat, after one that warms the caches."""
     n_repeats = 1 if options.quick else max(5, options.repeats)
     seconds: dict[str, list[float]] = {title: [] for title in CASES}
-    say(f"startup: {len(CASES)} commands, {n_repeats} times each")
+    harness.say(f"startup: {len(CASES)} commands, {n_repeats} times each")
     for _ in range(n_repeats + 1):
         for title, (args, _) in CASES.items():
             seconds[title].append(first_line_s(args))
@@ -50,8 +43,8 @@ def first_line_s(args: tuple[str, ...]) -> float:
     with tempfile.TemporaryDirectory() as runs_dir:
         start = time.perf_counter()
         with subprocess.Popen(
-            [GSOLVE, *args],
-            env=own_environment() | {"GSOLVE_RUNS": runs_dir},
+            [harness.GSOLVE, *args],
+            env=harness.own_environment() | {"GSOLVE_RUNS": runs_dir},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -61,7 +54,7 @@ def first_line_s(args: tuple[str, ...]) -> float:
             took_s = time.perf_counter() - start
             _, errors = process.communicate()
     if process.returncode != 0 or not line:
-        raise FailedProcess(f"gsolve {' '.join(args)}: {errors.strip()}")
+        raise harness.FailedProcess(f"gsolve {' '.join(args)}: {errors.strip()}")
     return took_s
 
 
@@ -69,7 +62,7 @@ def sections(rows: list[dict[str, Any]]) -> list[str]:
     cells = [
         (
             row["command"],
-            spread(row["seconds"], 2),
+            harness.spread(row["seconds"], 2),
             f"{row['limit_s']:g}",
             "yes" if sorted(row["seconds"])[len(row["seconds"]) // 2] <= row["limit_s"] else "no",
         )
@@ -79,5 +72,5 @@ def sections(rows: list[dict[str, Any]]) -> list[str]:
         "## Start-up",
         "From the shell to the first line of output; for `train` that is when everything is built "
         "and the envs are about to be stepped. Files are in the system's cache.",
-        table(("command", "s", "limit, s", "kept"), cells),
+        harness.table(("command", "s", "limit, s", "kept"), cells),
     ]

@@ -21,25 +21,12 @@ from gymnasium_solver.experiments.experiment import Experiment, Progress, Row, c
 from gymnasium_solver.experiments.groups import VAL, Group, group_runs
 from gymnasium_solver.experiments.statistics import METRICS, Estimate, moving_average
 from gymnasium_solver.paths import writing_file
+from gymnasium_solver.runs import report
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.html_page import Line, html_table, legend, line_chart
 from gymnasium_solver.runs.plots import X_LABELS
 from gymnasium_solver.runs.query import RunDetails, get_details
-from gymnasium_solver.runs.report import (
-    Block,
-    Code,
-    Commands,
-    Own,
-    Page,
-    Sentences,
-    Table,
-    Text,
-    all_fields,
-    block_markdown,
-    made_with,
-    run_page,
-    runs_page,
-)
+from gymnasium_solver.runs.report import Block, Code, Commands, Page, Sentences, Table, Text
 from gymnasium_solver.runs.report import markdown as run_markdown
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
@@ -110,7 +97,9 @@ def notes(comparison: Comparison) -> list[str]:
 def markdown(comparison: Comparison) -> str:
     parts: list[str] = []
     for heading, blocks in sections(comparison).items():
-        parts += [f"## {heading}"] * bool(parts) + [block_markdown(block) for block in blocks]
+        parts += [f"## {heading}"] * bool(parts) + [
+            report.block_markdown(block) for block in blocks
+        ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -201,10 +190,12 @@ def experiment_page(
         "Runs that failed": [_failures(failed)] if failed else [],
         **told,
         "Measures of the curves": [*measures, Sentences(MEASURE_WORDS)] if measures else [],
-        "Configs": [all_fields(group.config, f"All fields of {group.label}") for group in groups],
+        "Configs": [
+            report.all_fields(group.config, f"All fields of {group.label}") for group in groups
+        ],
         "Reproduce": [
             Commands([f"gsolve train --resume {experiment.id}", f"gsolve compare {experiment.id}"]),
-            *made_with(metas),
+            *report.made_with(metas),
         ],
         "Words": [Sentences(WORDS)],
     }
@@ -218,7 +209,7 @@ def curve_blocks(groups: Sequence[Group], picture: str = PICTURE) -> list[Block]
     """The evaluations of each environment: charts in HTML, a picture in Markdown."""
     envs = list(dict.fromkeys(group.env_id for group in groups))
     charts = "".join(_chart(env, [g for g in groups if g.env_id == env]) for env in envs)
-    return [Own(charts, f"![Learning curves]({picture})" if picture else "")]
+    return [report.Own(charts, f"![Learning curves]({picture})" if picture else "")]
 
 
 def _seeds_table(progress: Sequence[Row]) -> Table:
@@ -288,9 +279,11 @@ def write_page(path: Path, runs: Sequence[Run]) -> None:
     if path.suffix.lower() == ".md":
         text = "\n\n".join(run_markdown(one) for one in details)
     elif len(details) == 1:
-        text = run_page(details[0])
+        text = report.run_page(details[0])
     else:
-        text = comparison_page(details, roots.pop()) if len(roots) == 1 else runs_page(details)
+        text = (
+            comparison_page(details, roots.pop()) if len(roots) == 1 else report.runs_page(details)
+        )
     with writing_file("the report", path):
         write_atomic(path, text.encode(errors="replace"))
 
@@ -311,7 +304,7 @@ def comparison_page(runs: Sequence[RunDetails], root: Path) -> str:
             parts.append(f"<h2>Groups of seeds</h2>{table}<ul>{lines}</ul>")
         for env_id in dict.fromkeys(group.env_id for group in groups):
             parts.append(_chart(env_id, [g for g in groups if g.env_id == env_id]))
-    return runs_page(runs, sections=parts)
+    return report.runs_page(runs, sections=parts)
 
 
 def _chart(env_id: str, groups: Sequence[Group]) -> str:

@@ -15,16 +15,8 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.probe import Probe
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.experiment import slug
-from gymnasium_solver.training.choose import (
-    PATIENCE_MINUTES,
-    Candidate,
-    by_length,
-    families,
-    fewer_updates,
-    has_gpu,
-    kind_of,
-    rough_us,
-)
+from gymnasium_solver.training import choose
+from gymnasium_solver.training.choose import Candidate
 from gymnasium_solver.training.prepare import build_config
 
 RACE = 0.09  # of the budget, for each preset
@@ -67,8 +59,8 @@ def run_config(
             round((1.0 - TEST) * budget.minutes, 3)
         )  # fmt: skip
     else:
-        fields |= fewer_updates(candidate, steps)
-    at_length = by_length(fields, steps) | stop_fields(candidate, budget)
+        fields |= choose.fewer_updates(candidate, steps)
+    at_length = choose.by_length(fields, steps) | stop_fields(candidate, budget)
     if share == 1:
         return build_config({**fields, **at_length, **given})
     at_length.pop("policy_lr", None)  # constant: a race does not know for how long it goes on
@@ -90,12 +82,12 @@ def stop_fields(candidate: Candidate, budget: Budget) -> dict[str, Any]:
 def affordable_steps(measured: Probe, given: Mapping[str, Any], budget: Budget) -> dict[str, float]:
     """Env steps that an on-policy and an off-policy preset make in the budget, with an update of
     the latter per step."""
-    minutes = budget.minutes or PATIENCE_MINUTES
+    minutes = budget.minutes or choose.PATIENCE_MINUTES
     most = math.inf if budget.env_steps is None else float(budget.env_steps)
     found: dict[str, float] = {}
-    for kind, candidate in families(measured, has_gpu(given)).items():
+    for kind, candidate in choose.families(measured, choose.has_gpu(given)).items():
         if kind == "on" or (budget.minutes or 0.0) < PACED_MINUTES:  # an update of PPO costs little
-            found[kind] = min(most, 60e6 * minutes / rough_us(candidate, measured))
+            found[kind] = min(most, 60e6 * minutes / choose.rough_us(candidate, measured))
             continue
         # Short epochs: time is looked at after each, and an update may take a second.
         fields = {**candidate.fields, **given, "n_steps": 8, "max_env_steps": 10**9}
@@ -132,15 +124,15 @@ def _rows(run: Path) -> list[dict[str, Any]]:
 
 
 def affords(candidate: Candidate, affordable: Mapping[str, float]) -> int:
-    return int(affordable[kind_of(candidate.fields)])
+    return int(affordable[choose.kind_of(candidate.fields)])
 
 
 def time_text(first: Candidate, p: Probe, budget: Budget, steps: int) -> str:
     """How long the first preset takes, or how far it comes."""
     if budget.minutes is not None:
         return f"about {round_number(steps)} env steps of {first.name} within {budget} here"
-    fewer = fewer_updates(first, steps)
-    minutes = PATIENCE_MINUTES if fewer else steps * rough_us(first, p) / 60e6
+    fewer = choose.fewer_updates(first, steps)
+    minutes = choose.PATIENCE_MINUTES if fewer else steps * choose.rough_us(first, p) / 60e6
     length = f"about {round(minutes)} min" if minutes >= 1 else "less than a minute"
     text = f"{length} of training by {first.name} on a free CPU core"
     if not fewer:

@@ -35,26 +35,9 @@ from gymnasium_solver.envs.probe import SHARE, Probe, from_dict, probe, probe_te
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.experiments import experiment as experiments
 from gymnasium_solver.experiments import pool as pools
-from gymnasium_solver.experiments.auto import FILE, is_solve
-from gymnasium_solver.experiments.auto.budget import (
-    RACE,
-    SEEDS,
-    TEST,
-    Budget,
-    affordable_steps,
-    affords,
-    run_config,
-    stop_fields,
-    time_text,
-    why_no_race,
-)
-from gymnasium_solver.experiments.auto.checks import (
-    disagreement,
-    is_above_random,
-    judged,
-    outlook,
-    remedy,
-)
+from gymnasium_solver.experiments.auto import FILE, checks, is_solve
+from gymnasium_solver.experiments.auto import budget as shares
+from gymnasium_solver.experiments.auto.budget import RACE, SEEDS, TEST, Budget
 from gymnasium_solver.experiments.experiment import Member
 from gymnasium_solver.experiments.pool import Backend, Pool, Segment, Task
 from gymnasium_solver.experiments.search.ranking import curve
@@ -118,19 +101,19 @@ def create(
     most_steps = math.inf if budget.env_steps is None else SHARE * budget.env_steps
     most_s = math.inf if budget.minutes is None else SHARE * 60.0 * budget.minutes
     measured = probe(env_id, given, most_steps=most_steps, most_s=most_s)
-    affordable = affordable_steps(measured, given, budget)
+    affordable = shares.affordable_steps(measured, given, budget)
     choice = choose(measured, affordable, has_gpu=has_gpu(given))
-    steps = budget.env_steps or affords(choice.first, affordable)
+    steps = budget.env_steps or shares.affords(choice.first, affordable)
     lines = [("probe", probe_text(measured)), *(("choice", text) for text in choice.reasons)]
     lines += [("problem", text) for text in measured.problems]
     candidates, seeds, share = [choice.first, choice.contrast], [first, first + 1], RACE / SEEDS
-    if no_race := why_no_race(measured, steps, budget):
+    if no_race := shares.why_no_race(measured, steps, budget):
         candidates, seeds, share = [choice.first], [first], 1.0
         lines.append(("choice", f"{no_race}: {choice.first.name} trains"))
         if budget.env_steps:  # after a race this is done by `_rest_for`
             steps = max(1, steps // 2, steps - measured.steps)
-    lines.append(("time", time_text(choice.first, measured, budget, steps)))
-    configs = [(c.name, run_config(c, given, budget, share, steps)) for c in candidates]
+    lines.append(("time", shares.time_text(choice.first, measured, budget, steps)))
+    configs = [(c.name, shares.run_config(c, given, budget, share, steps)) for c in candidates]
     name = name or f"{experiments.slug(env_id)}-solve-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     made = experiments.create(configs, seeds, root, name=name, command=command)
     state = {
@@ -350,7 +333,7 @@ class Solve:
         every = [score for row in race.values() for score in row["scores"]]
         scale = max(self.probe.random_sd or 0.0, max(every, default=0.0) - min(every, default=0.0))
         is_close = means[best] - means[first] <= CLOSE * scale
-        is_learnt = bool(every) and is_above_random(means[best], None, self.probe)
+        is_learnt = bool(every) and checks.is_above_random(means[best], None, self.probe)
         winner = best if is_learnt and not is_close else first
         seeds = {m: -math.inf if s is None else s for m, s in scores.items() if m.group == winner}
         why = "" if winner == best else ", as chosen: no clear difference"
@@ -362,7 +345,9 @@ class Solve:
         self._say("race", f"{text}: {winner} goes on{why}")
         if winner != first and self.budget.env_steps:
             left = max(1, self.budget.env_steps - self._steps_spent())
-            self._say("time", time_text(self._candidate(winner), self.probe, self.budget, left))
+            self._say(
+                "time", shares.time_text(self._candidate(winner), self.probe, self.budget, left)
+            )
 
     def _train(self) -> Iterator[bool]:
         """Give the winner the rest, and look at it on the way."""
@@ -414,7 +399,7 @@ class Solve:
         fields: dict[str, Any] = {name: found[name] for name in kept if name in found}
         if "policy_lr" in fields:
             fields["policy_lr"]["from"] = run.env_steps
-        stop = stop_fields(self._candidate(self.state["winner"]["name"]), self.budget)
+        stop = shares.stop_fields(self._candidate(self.state["winner"]["name"]), self.budget)
         return {**budget, **fields, **stop, "test_episodes": "auto"}
 
     def _minutes_left(self) -> float:
@@ -468,7 +453,7 @@ class Solve:
 
     def _look_ahead(self, run: Run) -> None:
         """Say whether more steps would pay, where the training does not reach its goal."""
-        found = outlook(curve(run, VALIDATION), self.probe.threshold)
+        found = checks.outlook(curve(run, VALIDATION), self.probe.threshold)
         self.state["checks"]["outlook"] = None if found is None else asdict(found)
         if found is not None:
             self._say("check", found.text)
@@ -488,7 +473,7 @@ class Solve:
     def _early(self, run: Run) -> tuple[Candidate, str] | None:
         """A training that is not better than random actions is replaced, by cause."""
         seen = [s for s in (late_score(run), get_run(run).best_score) if s is not None]
-        if not seen or is_above_random(score := max(seen), None, self.probe):
+        if not seen or checks.is_above_random(score := max(seen), None, self.probe):
             return None
         return self._replacement(run, f"{_number(score)} is not above random actions")
 
@@ -509,7 +494,7 @@ class Solve:
     def _replacement(self, run: Run, why: str) -> tuple[Candidate, str]:
         """What answers an alert of the run; the other preset if there is none."""
         alerts = self._alerts(run)
-        found = remedy(alerts, self._candidate(self.state["winner"]["name"]), self.probe)
+        found = checks.remedy(alerts, self._candidate(self.state["winner"]["name"]), self.probe)
         if found is not None:
             return found[0], f"{why}, alert {found[1]}"
         return self._other(), f"{why}, alerts {', '.join(alerts)}" if alerts else why
@@ -535,8 +520,8 @@ class Solve:
             if self.budget.minutes is not None:
                 budget = Budget(minutes=self._minutes_left() / (1.0 - TEST))
                 share = (budget.minutes or 0.0) / self.budget.minutes
-                steps = int(share * affords(candidate, self.state["affordable"]))
-            config = run_config(candidate, self.state["given"], budget, 1.0, steps)
+                steps = int(share * shares.affords(candidate, self.state["affordable"]))
+            config = shares.run_config(candidate, self.state["given"], budget, 1.0, steps)
             seed = self.experiment.members[0].seed + SEEDS
             self.experiment = experiments.extend(
                 self.experiment, f"{plan['name']} again", config, seed
@@ -558,7 +543,7 @@ class Solve:
         chosen = max(tested, key=lambda run: run.best_score or -math.inf)
         ahead = self.state.get("checks", {}).get("outlook") or {}
         more_steps = None if "restart" in self.state else ahead.get("more_steps")
-        found = judged(chosen, self.probe, self._apart(tested), more_steps) | {
+        found = checks.judged(chosen, self.probe, self._apart(tested), more_steps) | {
             "run": chosen.id, "env_steps": self._steps_spent(), "seconds": self.spent_s
         }  # fmt: skip
         config = build_config(get_config(Run(Path(chosen.path))) | {"seed": None})
@@ -577,7 +562,7 @@ class Solve:
         known = {name: run.best_score for name, run in both if run.best_score is not None}
         if len({run.algo_id for run in tested}) > 1:
             known = {}
-        return disagreement(seeds, self.probe) or disagreement(known, self.probe)
+        return checks.disagreement(seeds, self.probe) or checks.disagreement(known, self.probe)
 
 
 # -- texts ---------------------------------------------------------------------------------------

@@ -24,31 +24,16 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.as_gymnasium import Applied, Treatment, applied_layers, tap_observations
 from gymnasium_solver.envs.make import env_from_config
 from gymnasium_solver.envs.vector import VectorWrapper
+from gymnasium_solver.envs.wrappers import observations as mapping
 from gymnasium_solver.envs.wrappers.actions import ValidActions
-from gymnasium_solver.envs.wrappers.observations import (
-    DiscreteEncoder,
-    ObservationClip,
-    ObservationComponents,
-    ObservationMap,
-    ObservationParts,
-    ObservationRescale,
-    ObservationScale,
-)
 from gymnasium_solver.errors import EnvError, RunError
 from gymnasium_solver.policies.continuous import DeterministicPolicy, SoftPolicy
 from gymnasium_solver.policies.latent import LatentPolicy
 from gymnasium_solver.policies.planner import PriorPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
-from gymnasium_solver.spaces.actions import (
-    ActionKind,
-    BoxActions,
-    BoxBase,
-    DiscreteActions,
-    MultiBinaryActions,
-    MultiDiscreteActions,
-    ProductActions,
-)
+from gymnasium_solver.spaces import actions as kinds
+from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import (
     Obs,
     Space,
@@ -158,7 +143,7 @@ def _scores_of(policy: Policy) -> tuple[Callable[[Any], Tensor], Callable[[Tenso
     if isinstance(policy, QPolicy):
         return policy.net.q_values, _same
     if isinstance(policy, SoftPolicy):
-        is_box = isinstance(policy.actions, BoxActions)
+        is_box = isinstance(policy.actions, kinds.BoxActions)
         return policy.net.actor_outputs, _squashed_mean if is_box else _same
     if isinstance(policy, DeterministicPolicy):
         return policy.net.actor_outputs, torch.tanh
@@ -211,25 +196,25 @@ def _lookup(table: np.ndarray, start: int) -> Map:
 
 
 _MAPS: dict[type, Callable[[Any, Any], Map]] = {
-    DiscreteEncoder: lambda wrapper, space: _lookup(wrapper.table(space), int(space.start)),
-    ObservationScale: lambda wrapper, space: _affine(wrapper.coefficients(space)),
-    ObservationRescale: lambda wrapper, space: _affine(
+    mapping.DiscreteEncoder: lambda wrapper, space: _lookup(wrapper.table(space), int(space.start)),
+    mapping.ObservationScale: lambda wrapper, space: _affine(wrapper.coefficients(space)),
+    mapping.ObservationRescale: lambda wrapper, space: _affine(
         wrapper.coefficients(space), float(wrapper.low), float(wrapper.high)
     ),
-    ObservationClip: lambda wrapper, space: _clip(*wrapper.limits(space)),
-    ObservationComponents: lambda wrapper, space: _components(wrapper.kept(space)),
+    mapping.ObservationClip: lambda wrapper, space: _clip(*wrapper.limits(space)),
+    mapping.ObservationComponents: lambda wrapper, space: _components(wrapper.kept(space)),
 }
 
 
 def _map(wrapper: VectorWrapper) -> Callable[[Parts], Parts]:
     """What a wrapper does to the parts of an observation; {"": ...} is a plain one."""
-    if isinstance(wrapper, ObservationParts):
+    if isinstance(wrapper, mapping.ObservationParts):
         names = wrapper.names
         if len(names) == 1:
             return lambda parts: {"": parts[names[0]]}
         return lambda parts: {name: parts[name] for name in names if name in parts}
     build = _MAPS.get(type(wrapper))
-    if build is None or not isinstance(wrapper, ObservationMap):
+    if build is None or not isinstance(wrapper, mapping.ObservationMap):
         raise RunError(
             f"the wrapper {type(wrapper).__name__} of this run cannot be exported. Wrappers with "
             f"an exported form: {', '.join(kind.__name__ for kind in _MAPS)}, ObservationParts."
@@ -248,30 +233,30 @@ def _map(wrapper: VectorWrapper) -> Callable[[Parts], Parts]:
 def best_actions(kind: ActionKind, outputs: Tensor) -> list[Tensor]:
     """The most likely action of each row, in the env's units: one tensor per leaf of the space."""
     shape = (-1, *(kind.space.shape or ()))
-    if isinstance(kind, ProductActions):
+    if isinstance(kind, kinds.ProductActions):
         leaves = [a for leaf, own in _leaves(kind, outputs) for a in best_actions(leaf, own)]
         return [_typed(s, a) for s, a in zip(action_leaves(kind.space), leaves, strict=True)]
-    if isinstance(kind, BoxBase):
+    if isinstance(kind, kinds.BoxBase):
         return [_box(kind, kind.centre(outputs).reshape(shape))]
-    if isinstance(kind, DiscreteActions):
+    if isinstance(kind, kinds.DiscreteActions):
         best = outputs.argmax(dim=1)
         return [best + kind.start if kind.start else best]
-    if isinstance(kind, MultiDiscreteActions):
+    if isinstance(kind, kinds.MultiDiscreteActions):
         choices = [part.argmax(dim=1) for part in outputs.split(kind.sizes, dim=1)]
         return [(torch.stack(choices, dim=1) + torch.from_numpy(kind.start)).reshape(shape)]
-    if isinstance(kind, MultiBinaryActions):
+    if isinstance(kind, kinds.MultiBinaryActions):
         return [(outputs > 0).long().reshape(shape)]
     raise RunError(f"actions of the kind {type(kind).__name__} cannot be exported.")
 
 
-def _box(kind: BoxBase, actions: Tensor) -> Tensor:
+def _box(kind: kinds.BoxBase, actions: Tensor) -> Tensor:
     if not kind.is_bounded:
         return actions
     middle, half_width = (torch.from_numpy(p) for p in (kind.middle, kind.half_width))
     return middle + half_width * actions.clamp(-1.0, 1.0)
 
 
-def _leaves(kind: ProductActions, outputs: Tensor) -> list[tuple[ActionKind, Tensor]]:
+def _leaves(kind: kinds.ProductActions, outputs: Tensor) -> list[tuple[ActionKind, Tensor]]:
     widths = [leaf.n_outputs for leaf in kind.leaves]
     return list(zip(kind.leaves, outputs.split(widths, dim=1), strict=True))
 
@@ -295,15 +280,15 @@ def _typed(space: Space, action: Tensor) -> Tensor:
 
 def score_gap(kind: ActionKind, outputs: Tensor) -> Tensor:
     """[N]: how close each row is to a tie between actions; infinite for real-valued actions."""
-    if isinstance(kind, ProductActions):
+    if isinstance(kind, kinds.ProductActions):
         gaps = [score_gap(leaf, own) for leaf, own in _leaves(kind, outputs)]
         return torch.stack(gaps).amin(dim=0)
-    if isinstance(kind, MultiBinaryActions):
+    if isinstance(kind, kinds.MultiBinaryActions):
         return outputs.abs().amin(dim=1)
-    sizes = kind.sizes if isinstance(kind, MultiDiscreteActions) else [outputs.shape[1]]
+    sizes = kind.sizes if isinstance(kind, kinds.MultiDiscreteActions) else [outputs.shape[1]]
     gaps = [torch.full((len(outputs),), math.inf)]
     for part in outputs.split(sizes, dim=1):
-        if part.shape[1] > 1 and not isinstance(kind, BoxBase):
+        if part.shape[1] > 1 and not isinstance(kind, kinds.BoxBase):
             top = part.topk(2, dim=1).values
             gaps.append((top[:, 0] - top[:, 1]) / top.abs().amax(dim=1).clamp(min=1.0))
     return torch.stack(gaps).amin(dim=0)
