@@ -5,17 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from gymnasium_solver.errors import ConfigError
+from gymnasium_solver.experiments.search import sweep_folder as folders
 from gymnasium_solver.experiments.search.journal import Trial
 from gymnasium_solver.experiments.search.pbt import Population
 from gymnasium_solver.experiments.search.plan import prepare, read_plan
 from gymnasium_solver.experiments.search.search import Search, TrialSearch
-from gymnasium_solver.experiments.search.sweep_folder import (
-    Sweep,
-    View,
-    create_sweep,
-    find_sweep,
-    view,
-)
+from gymnasium_solver.experiments.search.sweep_folder import Sweep, View
 from gymnasium_solver.experiments.search.sweep_report import number_text, values_text
 from gymnasium_solver.runs.run import runs_root
 from gymnasium_solver.training.activity import sigterm_exits
@@ -61,7 +56,7 @@ def sweep(
     if resume is not None:
         if target is not None or params is not None or fields:
             raise ConfigError("resume= continues a sweep as it is: leave out target and params")
-        folder = find_sweep(resume, runs)
+        folder = folders.find_sweep(resume, runs)
         folder.check_trust(trust)
     elif target is None:
         raise ConfigError("sweep() needs a config, such as sweep('CartPole-v1:ppo')")
@@ -75,7 +70,7 @@ def sweep(
         }  # fmt: skip
         if final is not None:
             data["final"] = dict(final) if isinstance(final, Mapping) else {"top": final}
-        folder = create_sweep(prepare(read_plan(data, "sweep()"), trust), runs)
+        folder = folders.create_sweep(prepare(read_plan(data, "sweep()"), trust), runs)
     reported: set[int] = set()
 
     def report(search: Search) -> None:
@@ -90,4 +85,4 @@ def sweep(
 
     with sigterm_exits():
         search_of(folder, jobs=jobs if resume is None else None, on_change=report).run()
-    return view(str(folder.path))
+    return folders.view(str(folder.path))

@@ -26,13 +26,8 @@ from gymnasium_solver.fast.native.build import find_compiler
 from gymnasium_solver.fast.native.portable import portable
 from gymnasium_solver.fast.tape import write_forward
 from gymnasium_solver.paths import temporary_folder
-from gymnasium_solver.share.export.deployed import (
-    Deployed,
-    Observed,
-    Seen,
-    Written,
-    compare_actions,
-)
+from gymnasium_solver.share.export import deployed
+from gymnasium_solver.share.export.deployed import Deployed, Observed, Seen, Written
 from gymnasium_solver.spaces.actions import DiscreteActions
 from gymnasium_solver.spaces.space_types import action_leaves, action_width
 
@@ -196,4 +191,4 @@ def _compare(policy: Deployed, act: CompiledPolicy, step: Seen) -> float:
     actions = np.stack([act(obs, mask) for obs, mask in zip(flat, masks, strict=True)])
     widths = [math.prod(leaf.shape or ()) for leaf in action_leaves(policy.kind.space)]
     parts = np.split(actions, np.cumsum(widths)[:-1], axis=1)
-    return compare_actions(policy, step, inputs, parts)
+    return deployed.compare_actions(policy, step, inputs, parts)

@@ -33,6 +33,7 @@ from gymnasium_solver.policies.planner import PriorPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
 from gymnasium_solver.spaces import actions as kinds
+from gymnasium_solver.spaces import space_types
 from gymnasium_solver.spaces.actions import ActionKind
 from gymnasium_solver.spaces.observations import (
     Obs,
@@ -42,14 +43,7 @@ from gymnasium_solver.spaces.observations import (
     obs_arrays,
     part_spaces,
 )
-from gymnasium_solver.spaces.space_types import (
-    action_leaves,
-    from_native_batch,
-    is_box,
-    is_dict,
-    is_product,
-    parts_of,
-)
+from gymnasium_solver.spaces.space_types import action_leaves, is_box
 
 Parts = dict[str, Tensor]
 
@@ -77,7 +71,7 @@ class Deployed(nn.Module):
         legal = torch.from_numpy(np.logical_and.reduce(masks)) if masks else None
         self.register_buffer("legal", legal)
         self.carry_width = policy.initial_carry(1)["core"].shape[1] if self.has_memory else 0
-        self._is_dict = is_dict(agent.observation_space)
+        self._is_dict = space_types.is_dict(agent.observation_space)
         self._parts = list(self.raw_parts)
         self.obs_names = [f"obs.{name}" if name else "obs" for name in self._parts]
         self.input_names = [*self.obs_names, *["action_mask"] * has_mask]
@@ -263,9 +257,9 @@ def _leaves(kind: kinds.ProductActions, outputs: Tensor) -> list[tuple[ActionKin
 
 def output_names(space: Space, prefix: str = "action") -> list[str]:
     """`action`, or for a Dict or Tuple one name per leaf: `action.steer`, `action.0`."""
-    if not is_product(space):
+    if not space_types.is_product(space):
         return [prefix]
-    parts = parts_of(space).items()
+    parts = space_types.parts_of(space).items()
     return [name for key, part in parts for name in output_names(part, f"{prefix}.{key}")]
 
 
@@ -385,7 +379,7 @@ def compare_actions(
     """The largest difference between these actions and the policy's own in this step.
 
     RunError if an action differs by more than rounding."""
-    own = from_native_batch(policy.kind.space, step.action)[:rows]
+    own = space_types.from_native_batch(policy.kind.space, step.action)[:rows]
     own = own.reshape(len(own), -1).astype(np.float64)
     got = np.concatenate([a.reshape(len(a), -1).astype(np.float64) for a in actions], axis=1)
     gap = np.abs(own - got).max(axis=1, initial=0.0)

@@ -21,15 +21,9 @@ from gymnasium_solver.envs.as_gymnasium import Treatment
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.runs.files import write_atomic, writing
 from gymnasium_solver.runs.resolve import resolve_checkpoint
+from gymnasium_solver.share.export import deployed
 from gymnasium_solver.share.export.c_header import c_header
-from gymnasium_solver.share.export.deployed import (
-    Deployed,
-    Observed,
-    Written,
-    compare_actions,
-    deployed_policy,
-    observe,
-)
+from gymnasium_solver.share.export.deployed import Deployed, Observed, Written
 from gymnasium_solver.spaces.space_types import space_to_json
 from gymnasium_solver.training.agents import load_agent, run_treatment
 from gymnasium_solver.training.threads import limited_threads
@@ -83,8 +77,8 @@ def export_run(
     with limited_threads(1):
         agent = load_agent(f"{found.run.path.resolve()}/{found.path.name}", trust=trust)
         treatment = run_treatment(found.run, agent.config, agent.observation_space)
-        observed = observe(agent.config, agent, treatment, n_observations)
-        policy = deployed_policy(agent, treatment, observed.steps[0].mask is not None)
+        observed = deployed.observe(agent.config, agent, treatment, n_observations)
+        policy = deployed.deployed_policy(agent, treatment, observed.steps[0].mask is not None)
         facts = _facts(agent, treatment, policy) | {"run": found.run.id, "env_steps": env_steps}
         facts["compared"] = f"{observed.n} observations"
         data, largest, inputs, outputs = write(policy, observed, facts)
@@ -292,8 +286,8 @@ def check_same(
         inputs = policy.arrays(step.obs, step.mask, carry, step.is_first)
         outputs = runs(inputs)
         carry = outputs.pop() if policy.has_memory else None
-        largest = max(largest, compare_actions(policy, step, inputs, outputs))
+        largest = max(largest, deployed.compare_actions(policy, step, inputs, outputs))
         if number == 0:  # the batch size is free
             alone = runs({name: array[:1] for name, array in inputs.items()})
-            compare_actions(policy, step, inputs, alone[: len(outputs)], rows=1)
+            deployed.compare_actions(policy, step, inputs, alone[: len(outputs)], rows=1)
     return largest
