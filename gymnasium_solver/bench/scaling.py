@@ -77,17 +77,13 @@ def _collecting_s(trainer: "Trainer") -> float:
 def rates(config: "Config", seconds: float) -> dict[str, float]:
     """Env steps per second of whole epochs, and of collecting alone."""
     from gymnasium_solver.envs.make import env_from_config
+    from gymnasium_solver.training import threads
     from gymnasium_solver.training.loop import collect_and_learn
     from gymnasium_solver.training.observer import Observer
-    from gymnasium_solver.training.threads import (
-        limited_threads,
-        pick_compiled_threads,
-        pick_threads,
-    )
     from gymnasium_solver.training.trainer import Trainer
 
-    n_threads = pick_threads(config)
-    with limited_threads(n_threads, pick_compiled_threads(config, n_threads)):
+    n_threads = threads.pick_threads(config)
+    with threads.limited_threads(n_threads, threads.pick_compiled_threads(config, n_threads)):
         env = env_from_config(config, config.n_envs)
         with closing(Trainer(config, env, Observer())) as trainer:
             for _ in range(N_WARM):

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 NAME = "journal.log"
 STUDY = "sweep"
 RUNNING, COMPLETE, PRUNED, FAILED = "running", "complete", "pruned", "failed"
+STATES = (COMPLETE, PRUNED, FAILED, RUNNING)
 
 
 @dataclass

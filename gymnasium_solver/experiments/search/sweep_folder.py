@@ -22,8 +22,7 @@ from gymnasium_solver.config.code import code_named, untrusted
 from gymnasium_solver.config.yaml_file import dump_yaml, read_file
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.experiments.experiment import newest_first, slug
-from gymnasium_solver.experiments.search import journal as journals
-from gymnasium_solver.experiments.search.journal import Journal, Trial
+from gymnasium_solver.experiments.search.journal import STATES, Journal, Trial
 from gymnasium_solver.experiments.search.plan import Plan, Prepared, read_plan
 from gymnasium_solver.experiments.search.ranking import front, importances, ranked
 from gymnasium_solver.experiments.statistics import Estimate
@@ -191,10 +190,7 @@ def result_of(plan: Plan, trials: Sequence[Trial], winner: int | None = None) ->
         "metric": plan.metric.name,
         "goal": plan.metric.goal,
         "trials": len(trials),
-        "states": {
-            state: states[state]
-            for state in (journals.COMPLETE, journals.PRUNED, journals.FAILED, journals.RUNNING)
-        },
+        "states": {state: states[state] for state in STATES},
         "winner": winner,
         "params": {} if winner is None else plan.space().decode(trials[winner].latents),
         "is_own": winner is not None and bool(trials[winner].attrs.get("own")),
