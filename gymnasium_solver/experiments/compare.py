@@ -102,8 +102,7 @@ class Comparison:
     """More about configs that were run in the same environments."""
 
     def to_dict(self) -> dict[str, Any]:
-        found: dict[str, Any] = jsonable(asdict(self))
-        return found
+        return dict(jsonable(asdict(self)))
 
 
 def compare(groups: Sequence[Group], margin: str = MARGIN) -> Comparison:

@@ -184,8 +184,7 @@ def _given(
 ) -> dict[str, Any]:
     """What the caller says about every config, as it is after a file."""
     given = {"env_id": env_id, "env_kwargs": dict(env_kwargs or {}), **(fields or {})}
-    found: dict[str, Any] = json.loads(dump_json(given))
-    return found
+    return dict(json.loads(dump_json(given)))
 
 
 def load(path: Path) -> "Solve":
@@ -462,8 +461,7 @@ class Solve:
     def _share_of(self, task: Task) -> float:
         if not is_run(task.folder):
             return 0.0
-        run = get_run(Run(task.folder))
-        config = get_config(Run(task.folder))
+        run, config = get_run(Run(task.folder)), get_config(Run(task.folder))
         if run.env_steps < EARLIEST[kind_of(config)]:
             return 0.0
         if self.budget.minutes is not None:

@@ -44,10 +44,8 @@ METRICS = {
     "steps_to_solve": "env steps until solved",
 }
 """What a sweep may search for besides logged metrics, and what people call it."""
-TRIALS = 30
-"""Trials of a sweep that states no number."""
-EVALS = 10
-"""A trial is evaluated at least this often."""
+TRIALS = 30  # trials of a sweep that states no number
+EVALS = 10  # a trial is evaluated at least this often
 POPULATION, MOST_GP = 8, 250
 
 Sampler = Literal["auto", "grid", "random", "tpe", "gp", "cmaes", "stages", "pbt"]
@@ -213,15 +211,13 @@ def _line(problem: Mapping[str, Any]) -> str:
 @dataclass(frozen=True)
 class Prepared:
     plan: Plan
-    base: str
-    """The lines of base.yaml."""
+    base: str  # the lines of base.yaml
     label: str
     notes: list[str]
 
 
 LEARNING = ("gp", "tpe", "cmaes")  # samplers that learn from results
-MOST_UNSEEN = 0.25
-"""Share of the trials that suggestions may lag behind without a warning."""
+MOST_UNSEEN = 0.25  # share of the trials that suggestions may lag behind without a warning
 
 
 def prepare(plan: Plan, trust: bool = False) -> Prepared:

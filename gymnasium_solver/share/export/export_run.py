@@ -268,8 +268,7 @@ class OnnxPolicy:
         )
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        outputs: list[np.ndarray] = self.session.run(None, dict(inputs))
-        return outputs
+        return list(self.session.run(None, dict(inputs)))
 
 
 def check_same(

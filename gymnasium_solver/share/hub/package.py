@@ -166,8 +166,7 @@ def public_meta(meta: Mapping[str, Any], scrub: Scrub) -> dict[str, Any]:
         for entry in meta.get("resumed") or []
         if isinstance(entry, dict)
     ]
-    cleaned: dict[str, Any] = scrub.value(public)
-    return cleaned
+    return dict(scrub.value(public))
 
 
 def _add_text(package: Package, name: str, path: Path) -> None:

@@ -257,8 +257,7 @@ def as_json(made: Any) -> dict[str, Any]:
     """What would be sent to W&B."""
     view = made._to_model()
     spec = getattr(view, "spec", view)
-    content: dict[str, Any] = spec.model_dump(mode="json", by_alias=True, exclude_none=True)
-    return content
+    return dict(spec.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 def save(made: Any) -> str:
