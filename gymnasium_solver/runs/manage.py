@@ -13,14 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from gymnasium_solver.errors import RunError
+from gymnasium_solver.runs import files
 from gymnasium_solver.runs.checkpoint import list_checkpoints
-from gymnasium_solver.runs.files import (
-    dump_json,
-    read_json,
-    read_pointer,
-    write_atomic,
-    write_pointer,
-)
 from gymnasium_solver.runs.run import LAST_RUN, Run, check_run_name, is_alive_here, is_run
 from gymnasium_solver.runs.summary import summary_of
 
@@ -39,7 +33,7 @@ def read_labels(run: Run) -> Labels:
     """The labels of a run; empty ones if it has none. RunError if the file is damaged."""
     if not run.labels_path.exists():
         return Labels()
-    content = read_json(run.labels_path, "Delete it to start with no tags and no note.")
+    content = files.read_json(run.labels_path, "Delete it to start with no tags and no note.")
     tags, note = content.get("tags", []), content.get("note", "")
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         raise RunError(f"{run.labels_path}: tags is {tags!r:.60}, expected a list of texts.")
@@ -71,7 +65,7 @@ def set_note(run: Run, note: str) -> Labels:
 
 
 def _write(run: Run, labels: Labels) -> Labels:
-    write_atomic(run.labels_path, dump_json(asdict(labels)))
+    files.write_atomic(run.labels_path, files.dump_json(asdict(labels)))
     return labels
 
 
@@ -125,10 +119,10 @@ def rename(run: Run, name: str) -> Path:
     target = run.path.parent / name
     if target.exists():
         raise RunError(f"{name} exists already; choose another name")
-    was_last = read_pointer(run.path.parent / LAST_RUN) == run.id
+    was_last = files.read_pointer(run.path.parent / LAST_RUN) == run.id
     run.path.rename(target)
     if was_last:
-        write_pointer(run.path.parent / LAST_RUN, name)
+        files.write_pointer(run.path.parent / LAST_RUN, name)
     return target
 
 
@@ -156,7 +150,7 @@ def _move(run: Run, folder: Path) -> Path:
 def _drop_pointer(run: Run) -> None:
     """`@last` must not point to a folder that is gone."""
     pointer = run.path.parent / LAST_RUN
-    if read_pointer(pointer) == run.id:
+    if files.read_pointer(pointer) == run.id:
         pointer.unlink()
 
 
