@@ -117,7 +117,7 @@ def evaluate(
         epoch=epoch,
         success=float(np.mean(reached)) if reached else None,
         protocol=env.spec.protocol,
-        tasks=task_scores(tasks, which, returns) if tasks else {},
+        tasks=task_scores(tasks, which, returns),
     )
 
 
@@ -152,10 +152,7 @@ def episode_shares(episodes: int, n_envs: int) -> np.ndarray:
 
 def row_shares(episodes: int, env: VectorEnv) -> np.ndarray:
     """Number of episodes per env, balanced over the tasks as well."""
-    n_tasks = len(env.spec.tasks)
-    if not n_tasks:
-        return episode_shares(episodes, env.n_envs)
-    sizes = [size for size in task_sizes(n_tasks, env.n_envs) if size]
+    sizes = [size for size in task_sizes(len(env.spec.tasks) or 1, env.n_envs) if size]
     of_task = zip(episode_shares(episodes, len(sizes)), sizes, strict=True)
     return np.concatenate([episode_shares(int(share), size) for share, size in of_task])
 
