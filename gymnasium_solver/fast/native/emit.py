@@ -345,7 +345,7 @@ class _Writer:
         self.add(f"float total[{size}] = {{0}};" if kept else "float total = 0.0f;")
         for depth, d in enumerate(order):
             if depth == len(order) - 1:
-                self.add("SIMD" if kept else '_Pragma("omp simd reduction(+ : total)")', 1 + depth)
+                self.add("SIMD" if kept else "SUMS_SIMD(total)", 1 + depth)
             self.add(f"for (long i{d} = 0; i{d} < {source.shape[d]}; i{d}++)", 1 + depth)
         index = joined(f"i{d} * {strides[d]}" for d in order if strides[d] != ZERO)
         to = f"total[{joined(f'i{d} * {places[d]}' for d in kept)}]" if kept else "total"

@@ -4,17 +4,17 @@ typedef struct { float *sums; long lanes, stride, size; } LaneSums;
 static void sum_stretch(void *with, long part, long thread) {
     const LaneSums *s = with;
     const long start = part * STRETCH, stop = stretch_end(part, s->size);
-    enum { WIDTH = 64 }; /* floats that stay in registers while the lanes are added */
+    enum { WIDTH = 64, N = WIDTH / VECTOR }; /* floats that stay in registers while the lanes are added */
     float *to = s->sums;
     long i = start;
     for (; i + WIDTH <= stop; i += WIDTH) {
-        float total[WIDTH];
-        SIMD for (int j = 0; j < WIDTH; j++) total[j] = to[i + j];
+        wide total[N];
+        memcpy(total, to + i, sizeof(total));
         for (long lane = 1; lane < s->lanes; lane++) {
-            const float *from = to + lane * s->stride + i;
-            SIMD for (int j = 0; j < WIDTH; j++) total[j] += from[j];
+            const wide *from = (const wide *)(to + lane * s->stride + i);
+            UNROLL for (int j = 0; j < N; j++) total[j] += from[j];
         }
-        SIMD for (int j = 0; j < WIDTH; j++) to[i + j] = total[j];
+        memcpy(to + i, total, sizeof(total));
     }
     for (; i < stop; i++)
         for (long lane = 1; lane < s->lanes; lane++) to[i] += to[lane * s->stride + i];

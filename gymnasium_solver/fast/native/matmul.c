@@ -173,74 +173,80 @@ INLINE void apply_gate(long m, long n, float *c, const float *gate, long ldc) {
 #define BY_LANES(ROWS, V, NV)
 #endif
 
-/* A tile of C, from ROWS rows of A and a panel of B whose rows are `ldb` floats apart. */
-#define TILE(NAME, ROWS, V, NV)                                                                    \
-    __attribute__((noinline)) static void NAME(long k, const float *a, long ai, long ak,           \
+/* Tiles of C, from ROWS rows of A each and a panel of B whose rows are `ldb` floats apart; returns
+ * how many rows of C are done. */
+#define TILES(NAME, ROWS, V, NV)                                                                   \
+    __attribute__((noinline)) static long NAME(long m, long k, const float *a, long ai, long ak,   \
                                                const float *b, long ldb, float *c, long ldc,       \
                                                const float *bias, int adds, const float *gate,     \
                                                long used) {                                        \
         enum { LANES = sizeof(V) / 4, WIDTH = LANES * NV };                                        \
-        V acc[ROWS][NV];                                                                           \
-        UNROLL for (int i = 0; i < ROWS; i++)                                                      \
-            UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (V){0};                                \
-        long p = 0;                                                                                \
-        BY_LANES(ROWS, V, NV)                                                                      \
-        for (; p < k; p++) {                                                                       \
-            V bv[NV];                                                                              \
-            UNROLL for (int j = 0; j < NV; j++) bv[j] = *(const V *)(b + p * ldb + j * LANES);     \
-            const float *ap = a + p * ak;                                                          \
-            UNROLL for (int i = 0; i < ROWS; i++) {                                                \
-                float x = ap[i * ai];                                                              \
-                UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * bv[j];                        \
+        long done = 0;                                                                             \
+        for (; done + ROWS <= m; done += ROWS, a += ROWS * ai, c += ROWS * ldc) {                  \
+            V acc[ROWS][NV];                                                                       \
+            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
+                UNROLL for (int j = 0; j < NV; j++) acc[i][j] = (V){0};                            \
+            long p = 0;                                                                            \
+            BY_LANES(ROWS, V, NV)                                                                  \
+            for (; p < k; p++) {                                                                   \
+                V bv[NV];                                                                          \
+                UNROLL for (int j = 0; j < NV; j++) bv[j] = *(const V *)(b + p * ldb + j * LANES); \
+                const float *ap = a + p * ak;                                                      \
+                UNROLL for (int i = 0; i < ROWS; i++) {                                            \
+                    float x = ap[i * ai];                                                          \
+                    UNROLL for (int j = 0; j < NV; j++) acc[i][j] += x * bv[j];                    \
+                }                                                                                  \
             }                                                                                      \
-        }                                                                                          \
-        if (used != WIDTH) {                                                                       \
-            V tile[ROWS][NV]; /* not `acc`, which stays in registers */                            \
-            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
-                UNROLL for (int j = 0; j < NV; j++) tile[i][j] = acc[i][j];                        \
-            finish_##V##_##NV((V *)tile, ROWS, c, ldc, bias, adds, gate, used);                    \
-            return;                                                                                \
-        }                                                                                          \
-        if (bias) {                                                                                \
-            UNROLL for (int j = 0; j < NV; j++) {                                                  \
-                const V y = *(const V *)(bias + j * LANES);                                        \
-                UNROLL for (int i = 0; i < ROWS; i++) acc[i][j] += y;                              \
+            const float *by = gate ? gate + done * ldc : 0;                                        \
+            if (used != WIDTH) {                                                                   \
+                V tile[ROWS][NV]; /* not `acc`, which stays in registers */                        \
+                UNROLL for (int i = 0; i < ROWS; i++)                                              \
+                    UNROLL for (int j = 0; j < NV; j++) tile[i][j] = acc[i][j];                    \
+                finish_##V##_##NV((V *)tile, ROWS, c, ldc, bias, adds, by, used);                  \
+                continue;                                                                          \
             }                                                                                      \
-        }                                                                                          \
-        if (adds) {                                                                                \
+            if (bias) {                                                                            \
+                UNROLL for (int j = 0; j < NV; j++) {                                              \
+                    const V y = *(const V *)(bias + j * LANES);                                    \
+                    UNROLL for (int i = 0; i < ROWS; i++) acc[i][j] += y;                          \
+                }                                                                                  \
+            }                                                                                      \
+            if (adds) {                                                                            \
+                UNROLL for (int i = 0; i < ROWS; i++)                                              \
+                    UNROLL for (int j = 0; j < NV; j++)                                            \
+                        acc[i][j] += *(const V *)(c + i * ldc + j * LANES);                        \
+            }                                                                                      \
+            if (by == c) {                                                                         \
+                UNROLL for (int i = 0; i < ROWS; i++)                                              \
+                    UNROLL for (int j = 0; j < NV; j++) acc[i][j] = GATED(acc[i][j], acc[i][j]);   \
+            } else if (by) {                                                                       \
+                UNROLL for (int i = 0; i < ROWS; i++)                                              \
+                    UNROLL for (int j = 0; j < NV; j++)                                            \
+                        acc[i][j] = GATED(acc[i][j], *(const V *)(by + i * ldc + j * LANES));      \
+            }                                                                                      \
             UNROLL for (int i = 0; i < ROWS; i++)                                                  \
-                UNROLL for (int j = 0; j < NV; j++)                                                \
-                    acc[i][j] += *(const V *)(c + i * ldc + j * LANES);                            \
+                UNROLL for (int j = 0; j < NV; j++) *(V *)(c + i * ldc + j * LANES) = acc[i][j];   \
         }                                                                                          \
-        if (gate == c) {                                                                           \
-            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
-                UNROLL for (int j = 0; j < NV; j++) acc[i][j] = GATED(acc[i][j], acc[i][j]);       \
-        } else if (gate) {                                                                         \
-            UNROLL for (int i = 0; i < ROWS; i++)                                                  \
-                UNROLL for (int j = 0; j < NV; j++)                                                \
-                    acc[i][j] = GATED(acc[i][j], *(const V *)(gate + i * ldc + j * LANES));        \
-        }                                                                                          \
-        UNROLL for (int i = 0; i < ROWS; i++)                                                      \
-            UNROLL for (int j = 0; j < NV; j++) *(V *)(c + i * ldc + j * LANES) = acc[i][j];       \
+        return done;                                                                               \
     }
 
-#define TILES(NAME, ROWS)                                                                          \
-    for (; i + ROWS <= m; i += ROWS)                                                               \
-        NAME(k, a + i * ai, ai, ak, b, ldb, c + i * ldc, ldc, bias, adds,                          \
-             gate ? gate + i * ldc : 0, used);
+#define REST(NAME, ROWS)                                                                           \
+    if (i + ROWS <= m)                                                                             \
+        i += NAME(m - i, k, a + i * ai, ai, ak, b, ldb, c + i * ldc, ldc, bias, adds,              \
+                  gate ? gate + i * ldc : 0, used);
 
 #define PANEL(V, NV)                                                                               \
     FINISH(V, NV)                                                                                  \
-    TILE(tile_m_##V##_##NV, MR, V, NV)                                                             \
-    TILE(tile_2_##V##_##NV, 2, V, NV)                                                              \
-    TILE(tile_1_##V##_##NV, 1, V, NV)                                                              \
+    TILES(tiles_m_##V##_##NV, MR, V, NV)                                                           \
+    TILES(tiles_2_##V##_##NV, 2, V, NV)                                                            \
+    TILES(tiles_1_##V##_##NV, 1, V, NV)                                                            \
     static void panel_##V##_##NV(long m, long k, const float *a, long ai, long ak, const float *b, \
                                  long ldb, float *c, long ldc, const float *bias, int adds,        \
                                  const float *gate, long used) {                                   \
         long i = 0;                                                                                \
-        TILES(tile_m_##V##_##NV, MR)                                                               \
-        TILES(tile_2_##V##_##NV, 2)                                                                \
-        TILES(tile_1_##V##_##NV, 1)                                                                \
+        REST(tiles_m_##V##_##NV, MR)                                                               \
+        REST(tiles_2_##V##_##NV, 2)                                                                \
+        REST(tiles_1_##V##_##NV, 1)                                                                \
     }
 
 PANEL(v4, 1)

@@ -82,7 +82,7 @@ def reduction(item: Reduce, nest: Nest) -> list[str]:
     element = f"{start}[{joined(p for p in (base, inner) if p != '0')}]"
     nested = " ".join(loops[:-1])
     if item.kind == "sum":
-        pragma = f'_Pragma("omp simd reduction(+ : {name})")'
+        pragma = f"SUMS_SIMD({name})"
         return [f"{ctype} {name} = 0;", f"{nested} {pragma} {loops[-1]} {name} += {element};"]
     first = f"{start}[{base}]"
     if item.kind == "argmax":

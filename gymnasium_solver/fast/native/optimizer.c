@@ -42,7 +42,7 @@ static void square_stretch(void *with, long part, long thread) {
     for (long from = part * STRETCH; from < stop; from += 1024) {
         const long to = from + 1024 < stop ? from + 1024 : stop;
         float x = 0.0f;
-        _Pragma("omp simd reduction(+ : x)") for (long i = from; i < to; i++) x += g[i] * g[i];
+        SUMS_SIMD(x) for (long i = from; i < to; i++) x += g[i] * g[i];
         total += x;
     }
     s->squares[part] = total;

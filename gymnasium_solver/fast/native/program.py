@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, c_double, c_int64, c_void_p
 from functools import partial
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -411,8 +412,7 @@ class NativeGradient:
         program = self.program
         n, whole = len(batch[0]), parts[0] is None
         sizes = [n if part is None else len(part) for part in parts]
-        starts = np.zeros(len(parts) + 1, np.int64)
-        np.cumsum(sizes, out=starts[1:])
+        starts = np.array([0, *accumulate(sizes)], np.int64)
         index = None if whole else np.concatenate([p for p in parts if p is not None])
         if index is not None:
             index = np.ascontiguousarray(index, np.int64)
@@ -420,18 +420,18 @@ class NativeGradient:
         held = program.set_columns(batch)
         program.set_numbers(coefficients)
         rows = program.set_row_outputs(max(sizes))
-        norms = torch.empty(len(parts))
-        values = torch.empty(len(parts), program.lowered.n_outputs)
+        norms = np.empty(len(parts), np.float32)
+        values = np.empty((len(parts), program.lowered.n_outputs), np.float32)
         places = list(self.numbers.values())
         watched, most = (-1, 0.0) if limit is None else (places[limit[0]], limit[1])
         done = self._update(
             program.address, self.optimizer.settings(optimizer, lr), len(parts),
-            starts.ctypes.data, None if index is None else index.ctypes.data, norms.data_ptr(),
-            watched, most, values.data_ptr(), values.shape[1],
+            starts.ctypes.data, None if index is None else index.ctypes.data, norms.ctypes.data,
+            watched, most, values.ctypes.data, values.shape[1],
         )  # fmt: skip
         del held, rows
         optimizer.n_steps += done
-        return values[:done, places], norms[:done]
+        return torch.from_numpy(values[:done, places]), torch.from_numpy(norms[:done])
 
 
 class NativeForward:

@@ -12,6 +12,16 @@
 #include <unistd.h>
 
 #define SIMD _Pragma("omp simd")
+/* Vectors of the whole width, where gcc takes half of it; sums over elements keep eight lanes,
+ * and so their bits. */
+#if defined(__AVX512F__) && !defined(__clang__) && __GNUC__ >= 8
+#pragma GCC target("prefer-vector-width=512")
+#define SUMS_SIMD(X) PRAGMA(omp simd simdlen(8) reduction(+ : X))
+#else
+#define SUMS_SIMD(X) PRAGMA(omp simd reduction(+ : X))
+#endif
+#define PRAGMA(X) _Pragma(#X)
+#define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
 
 /* in matmul.c */
@@ -162,26 +172,37 @@ INLINE long stretches(long n) { return (n + STRETCH - 1) / STRETCH; }
 INLINE long stretch_end(long part, long n) { return (part + 1) * STRETCH < n ? (part + 1) * STRETCH : n; }
 
 /* ---- sums over the samples of a block ---------------------------------------------------- */
+#if defined(__AVX512F__)
+#define VECTOR 16
+#elif defined(__AVX__)
+#define VECTOR 8
+#else
+#define VECTOR 4
+#endif
+typedef float wide __attribute__((vector_size(4 * VECTOR), aligned(4), may_alias));
+typedef float v4 __attribute__((vector_size(16), aligned(4), may_alias));
+
 INLINE void add_sums(long n, const float *from, float *sums, int first) {
     if (first) memcpy(sums, from, 4 * n);
     else { SIMD for (long j = 0; j < n; j++) sums[j] += from[j]; }
 }
 
-INLINE void sum_columns(const long width, long rows, const float *from, long row, float *sums,
-                        int first) {
-    float total[64]; /* of a known width, at most 64: registers */
-    SIMD for (long j = 0; j < width; j++) total[j] = 0.0f;
-    for (long i = 0; i < rows; i++)
-        SIMD for (long j = 0; j < width; j++) total[j] += from[i * row + j];
-    add_sums(width, total, sums, first);
-}
+/* The sums of N vectors of columns at a time, in registers. */
+#define SUM_COLUMNS(V, N)                                                                          \
+    for (const long lanes = sizeof(V) / 4; j + N * lanes <= n; j += N * lanes) {                   \
+        V total[N] = {0};                                                                          \
+        for (long i = 0; i < rows; i++)                                                            \
+            UNROLL for (int q = 0; q < N; q++)                                                     \
+                total[q] += *(const V *)(from + i * row + j + q * lanes);                          \
+        add_sums(N * lanes, (float *)total, sums + j, first);                                      \
+    }
 
 /* The sum of each of n columns. */
 static void column_sums(long rows, long n, const float *from, long row, float *sums, int first) {
     long j = 0;
-    for (; j + 64 <= n; j += 64) sum_columns(64, rows, from + j, row, sums + j, first);
-    for (; j + 8 <= n; j += 8) sum_columns(8, rows, from + j, row, sums + j, first);
-    for (; j < n; j++) sum_columns(1, rows, from + j, row, sums + j, first);
+    SUM_COLUMNS(wide, 64 / VECTOR)
+    SUM_COLUMNS(v4, 1)
+    SUM_COLUMNS(float, 1)
 }
 
 /* ---- between the objects of a program ----------------------------------------------------- */
