@@ -137,7 +137,7 @@ def _refuse_duplicates(node: yaml.MappingNode) -> None:
 def parse_yaml(text: str, where: str) -> Any:
     """The value of a YAML document; ConfigError names the file, the line and the problem."""
     try:
-        check_limits(text, _Loader)
+        check_limits(text)
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -263,20 +263,14 @@ DEEPEST = 50  # levels of nesting. Shipped configs have up to 6
 MOST_VALUES = 100_000  # scalars, lists and blocks, with every alias counted as what it stands for
 
 
-def check_limits(text: str, loader_class: Any) -> None:
+def check_limits(text: str) -> None:
     """YAMLError if the document is too long, too deep, refers to itself or expands too far."""
     if len(text) > MOST_CHARACTERS:
         raise yaml.YAMLError(f"the text is longer than {MOST_CHARACTERS:,} characters")
     open_blocks: list[_Block] = [_Block(None)]
     sizes: dict[str, int] = {}  # of what each anchor stands for
-    loader = loader_class(text)
-    try:
-        while (event := loader.get_event()) is not None:
-            _follow(event, open_blocks, sizes)
-            if isinstance(event, yaml.StreamEndEvent):
-                return
-    finally:
-        loader.dispose()
+    for event in yaml.parse(text, Loader=_Loader):
+        _follow(event, open_blocks, sizes)
 
 
 class _Block:
