@@ -15,8 +15,10 @@ from rich.text import Text
 
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, as_flag, verb
+from gymnasium_solver.config.code import code_named
 from gymnasium_solver.config.field_groups import field_groups
 from gymnasium_solver.config.find import find_configs
+from gymnasium_solver.config.load import config_dict
 from gymnasium_solver.config.schedule import Schedule
 from gymnasium_solver.config.schema import Config
 from gymnasium_solver.config.yaml_file import dump_yaml
@@ -96,8 +98,6 @@ examples:
 def show(args: Args) -> None:
     """A config that names code is not resolved, unless --trust is given: showing a file never runs
     code of somebody else."""
-    from gymnasium_solver.config.code import code_named
-    from gymnasium_solver.config.load import config_dict
     from gymnasium_solver.training.prepare import lines_with_code
 
     target = args.needed_config()

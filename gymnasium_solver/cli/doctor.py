@@ -20,6 +20,7 @@ from rich.text import Text
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, verb, yaml_values
 from gymnasium_solver.config.env_ids import as_env_id
+from gymnasium_solver.config.find import SHIPPED, SUFFIXES, config_files, find_configs
 from gymnasium_solver.errors import TRAINING_PACKAGES, GsolveError, first_line
 from gymnasium_solver.paths import is_file, is_folder, user_path
 from gymnasium_solver.runs.machine import installed
@@ -321,8 +322,6 @@ def check(args: Args) -> int:
 
 def _file_of(name: str) -> Path:
     """The file of a config that is given by its name."""
-    from gymnasium_solver.config.find import find_configs
-
     for entry in find_configs():
         if name in (entry.name, entry.name.rpartition(":")[0], entry.env_id):
             return entry.path
@@ -331,8 +330,6 @@ def _file_of(name: str) -> Path:
 
 def _config_files(given: Sequence[str]) -> Iterator[Path]:
     """The files that are meant, each once."""
-    from gymnasium_solver.config.find import SHIPPED, SUFFIXES, config_files
-
     default = Path("configs") if any(config_files(Path("configs"))) else SHIPPED
     seen = set()
     for path in [user_path(text) for text in given] or [default]:
@@ -364,7 +361,6 @@ examples:
 """)
 def smoke(args: Args) -> int:
     from gymnasium_solver.backends.isolated import run_isolated
-    from gymnasium_solver.config.find import find_configs
 
     entries = find_configs(args.pattern)
     names = [entry.name for entry in entries if "<" not in entry.env_id][: args.limit]

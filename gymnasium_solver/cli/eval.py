@@ -15,6 +15,7 @@ from rich.text import Text
 
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, as_flag, unknown_flag, verb
+from gymnasium_solver.cli.logs import check_level, logged_to_stderr
 from gymnasium_solver.runs.files import picked
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ def evaluate(args: Args) -> None:
     modes = {"greedy": True} if not args.sampled else {}
     modes |= {"sampled": False} if not args.greedy else {}
 
-    from gymnasium_solver.cli.logs import check_level, logged_to_stderr
     from gymnasium_solver.config.load import config_dict
     from gymnasium_solver.training.activity import Activity
     from gymnasium_solver.training.score import score

@@ -7,6 +7,7 @@ from typing import Any
 
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, verb, yaml_values
+from gymnasium_solver.config.yaml_file import value_text
 from gymnasium_solver.printable import printable
 from gymnasium_solver.runs import manage
 from gymnasium_solver.runs.edits import ask_pause, pending_requests, read_edits
@@ -194,7 +195,6 @@ def set_fields(args: Args) -> int:
     given = yaml_values(args.values, "set")
     changes = {name.replace("-", "_"): value for name, value in given.items()}
 
-    from gymnasium_solver.config.yaml_file import value_text
     from gymnasium_solver.training.live import request_edit, wait_for
 
     source = {} if args.source is None else {"source": args.source}
@@ -219,8 +219,6 @@ def set_fields(args: Args) -> int:
 
 def _show_changes(args: Args, run: Run) -> None:
     """Print the changes made and those requested."""
-    from gymnasium_solver.config.yaml_file import value_text
-
     edits, requests = read_edits(run), pending_requests(run)
     lines = [
         f"env step {edit.env_steps:>12,}  {name}: {value_text(old)} → {value_text(new)}  "

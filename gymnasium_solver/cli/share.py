@@ -6,15 +6,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, verb, yaml_values
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.paths import user_path, write_output
-
-if TYPE_CHECKING:
-    from gymnasium_solver.runs.run import Run
+from gymnasium_solver.runs.query import get_run
+from gymnasium_solver.runs.run import Run, check_run_name
 
 DATASET = "GSOLVE_HUB_DATASET"
 
@@ -140,8 +138,6 @@ examples:
 Most verbs also take hub:USER/REPO in place of a run, and pull it at the first use.
 """)
 def pull(args: Args) -> None:
-    from gymnasium_solver.runs.query import get_run
-    from gymnasium_solver.runs.run import check_run_name
     from gymnasium_solver.share.hub.pull import pull_run
 
     if args.name is not None:
@@ -362,7 +358,7 @@ def track(args: Args) -> int:
     return 0
 
 
-def _follow_all(args: Args, run: "Run", names: list[str]) -> int:
+def _follow_all(args: Args, run: Run, names: list[str]) -> int:
     """One process per tracker: a slow one does not hold up the others."""
     words = [sys.executable, "-m", "gymnasium_solver", "track", str(run.path), "--follow"]
     for name in ("out", "project", "entity", "mode"):

@@ -10,6 +10,7 @@ from gymnasium_solver.cli import output as out
 from gymnasium_solver.cli.flags import Args, UsageError, verb
 from gymnasium_solver.cli.train import saves_at_sigterm
 from gymnasium_solver.config.env_ids import as_env_id, split_target
+from gymnasium_solver.experiments.experiment import open_experiment
 
 if TYPE_CHECKING:
     from gymnasium_solver.experiments.auto.budget import Budget
@@ -117,7 +118,6 @@ def started(args: Args) -> "Solve":
 
 def resumed(args: Args) -> "Solve":
     from gymnasium_solver.experiments.auto.solve import load
-    from gymnasium_solver.experiments.experiment import open_experiment
 
     for word in [*args.spelled.values(), *args.words, *(["--budget"] if args.budget else [])]:
         raise UsageError(f"{word}: --resume goes on as it was started; remove it")
