@@ -88,7 +88,8 @@ def timed(
     if done.returncode != 0:
         last = (done.stderr or done.stdout).strip().splitlines()[-5:]
         text = f"exit code {done.returncode} from {' '.join(command)}: {' | '.join(last)}"
-        raise FailedProcess(_without_folders(text))
+        # File names without their folders: messages end up in result files.
+        raise FailedProcess(re.sub(r"(?<![\w.])/(?:[^/\s\"':]+/)+", "", text))
     return Timed(wall_s, others_cores, done.stdout)
 
 
@@ -126,11 +127,6 @@ def _own_s() -> float:
     """CPU seconds of this process and of its children that have ended."""
     both = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(used.ru_utime + used.ru_stime for used in both)
-
-
-def _without_folders(text: str) -> str:
-    """Reduce absolute paths to file names, because messages end up in result files."""
-    return re.sub(r"(?<![\w.])/(?:[^/\s\"':]+/)+", "", text)
 
 
 def cores() -> list[int]:

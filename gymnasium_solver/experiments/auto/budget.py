@@ -1,6 +1,5 @@
 """What the runs of `gsolve solve` may use: the budget and its shares, and what it affords."""
 
-import json
 import math
 import subprocess
 import tempfile
@@ -15,6 +14,7 @@ from gymnasium_solver.config.schema import Config
 from gymnasium_solver.envs.probe import Probe
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.experiments.experiment import slug
+from gymnasium_solver.runs.jsonl import read_jsonl
 from gymnasium_solver.training import choose
 from gymnasium_solver.training.choose import Candidate
 from gymnasium_solver.training.prepare import build_config
@@ -112,15 +112,10 @@ def _pace(config: Config) -> float | None:
         )  # fmt: skip
         if done.returncode != 0:
             return None
-        points = [(row["wall_s"], row["env_steps"]) for row in _rows(run)]
+        points = [(row["wall_s"], row["env_steps"]) for row in read_jsonl(run / "metrics.jsonl")]
         late = points[len(points) // 2 :] if len(points) > 1 else [(0.0, 0), *points]
         (wall, steps), (wall_end, steps_end) = late[0], late[-1]
         return (steps_end - steps) / max(wall_end - wall, 1e-9) if len(late) > 1 else None
-
-
-def _rows(run: Path) -> list[dict[str, Any]]:
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
 
 
 def affords(candidate: Candidate, affordable: Mapping[str, float]) -> int:

@@ -33,16 +33,9 @@ from gymnasium_solver.policies.planner import PriorPolicy
 from gymnasium_solver.policies.policy import ActorPolicy, Policy
 from gymnasium_solver.policies.q_policy import QPolicy
 from gymnasium_solver.spaces import actions as kinds
-from gymnasium_solver.spaces import space_types
+from gymnasium_solver.spaces import observations, space_types
 from gymnasium_solver.spaces.actions import ActionKind
-from gymnasium_solver.spaces.observations import (
-    Obs,
-    Space,
-    allocate_obs,
-    map_obs,
-    obs_arrays,
-    part_spaces,
-)
+from gymnasium_solver.spaces.observations import Obs, Space, map_obs
 from gymnasium_solver.spaces.space_types import action_leaves, is_box
 
 Parts = dict[str, Tensor]
@@ -62,7 +55,7 @@ class Deployed(nn.Module):
         self._outputs, self._of_outputs = _scores_of(policy)
         self.raw_parts = {
             name: part
-            for name, part in part_spaces(treatment.space).items()
+            for name, part in observations.part_spaces(treatment.space).items()
             if name not in policy.unread
         }
         wrappers = applied_layers(treatment, actions.space)
@@ -106,7 +99,7 @@ class Deployed(nn.Module):
         self, obs: Obs, mask: np.ndarray | None, carry: np.ndarray | None, is_first: np.ndarray
     ) -> dict[str, np.ndarray]:
         """The inputs by name; `carry` None: none yet."""
-        own = dict(obs_arrays(obs))
+        own = dict(observations.obs_arrays(obs))
         given = {key: own[part] for part, key in zip(self._parts, self.obs_names, strict=True)}
         if self.has_mask:
             assert mask is not None, "this policy takes a mask of legal actions"
@@ -213,7 +206,7 @@ def _map(wrapper: VectorWrapper) -> Callable[[Parts], Parts]:
             f"the wrapper {type(wrapper).__name__} of this run cannot be exported. Wrappers with "
             f"an exported form: {', '.join(kind.__name__ for kind in _MAPS)}, ObservationParts."
         )
-    spaces = part_spaces(wrapper.env.observation_space)
+    spaces = observations.part_spaces(wrapper.env.observation_space)
     maps = {name: build(wrapper, spaces[name]) for name in wrapper.mapped_parts}
     return lambda parts: (
         parts | {name: function(parts[name]) for name, function in maps.items() if name in parts}
@@ -355,9 +348,9 @@ def _drawn(agent: Agent, treatment: Treatment, n: int) -> list[Seen]:
     steps, carry = [], policy.initial_carry(N_ENVS)
     is_first = np.ones(N_ENVS, bool)
     for _ in range(-(-n // N_ENVS)):
-        raw = allocate_obs(treatment.space, (N_ENVS,))
+        raw = observations.allocate_obs(treatment.space, (N_ENVS,))
         for row in range(N_ENVS):
-            for name, drawn in obs_arrays(treatment.space.sample()):
+            for name, drawn in observations.obs_arrays(treatment.space.sample()):
                 (raw[name] if isinstance(raw, dict) else raw)[row] = drawn
         obs, legal = apply(raw)
         mask = None if legal is None else np.broadcast_to(legal, (N_ENVS, legal.shape[1]))
