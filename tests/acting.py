@@ -61,9 +61,7 @@ def small_rollout(actions: Any = BOX, n_rows: int = 6, seed: int = 0) -> Rollout
 
 def values_by_torch(agent: Any, rollout: Rollout) -> np.ndarray:
     """Values of all observations of a rollout, as no compiled form computes them."""
-    net = agent.net
-    function = net.value
-    return outputs_by_torch(agent, rollout, function, net.core is not None)
+    return outputs_by_torch(agent, rollout, agent.net.value, agent.net.core is not None)
 
 
 def drawn(policy: Policy, obs: Any, mask: Mask = None) -> np.ndarray:
