@@ -22,7 +22,7 @@ import numpy as np
 from torch import Tensor
 
 from gymnasium_solver.algos.configs.dreamerv3 import DreamerV3Config
-from gymnasium_solver.algos.dreamerv3_losses import DreamBatch, LossWeights, dreamer_loss
+from gymnasium_solver.algos.dreamerv3_losses import DreamBatch, dreamer_loss
 from gymnasium_solver.algos.learner import Part
 from gymnasium_solver.algos.replay_learner import ReplayLearner, SequenceLengths
 from gymnasium_solver.data.memory import Sample
@@ -79,15 +79,11 @@ class DreamerV3(ReplayLearner):
             "all", self.loss, parts, norm="model", record=is_recorded, fuse=False
         )
         self.slow = self.descent.target
-        self.loss_weights = LossWeights(
-            cfg.dyn_coef, cfg.rep_coef, cfg.replay_critic_coef, cfg.free_nats, cfg.td_lambda,
-            cfg.barlow_coef if cfg.decoder_free else 1.0,
-        )  # fmt: skip
         self.sequences = SequenceLengths(0, cfg.sequence_length)
         self.program = self.add_program(self.step)
 
     def loss(self, batch: DreamBatch, c: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        return dreamer_loss(self.net, self.slow, self.actions, batch, c, self.loss_weights)
+        return dreamer_loss(self.net, self.slow, self.actions, batch, c, self.config)
 
     # -- batches ------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from gymnasium_solver.algos.configs.dreamerv3 import DreamerV3Config
 from gymnasium_solver.algos.units import percentiles
 from gymnasium_solver.nets.rssm import DreamerNet, Seen
 from gymnasium_solver.nets.rssm_scan import Weights
@@ -44,15 +45,6 @@ class DreamBatch(NamedTuple):
     latent_noise: Any = None  # uniform [L, B, latents]
     dream_noise: Any = None  # the same of H imagined steps [H, L * B, latents]
     action_noise: Any = None  # of their actions, as `ActionKind.from_noise` takes it [H, L * B, A]
-
-
-class LossWeights(NamedTuple):
-    dynamics: float = 1.0
-    representation: float = 0.1
-    replay_critic: float = 0.3
-    free_nats: float = 1.0
-    td_lambda: float = 0.95
-    reconstruction: float = 1.0
 
 
 class Dream(NamedTuple):
@@ -198,19 +190,19 @@ def replay_critic_loss(
 
 def dreamer_loss(
     net: DreamerNet, slow: nn.Module, kind: ActionKind, batch: DreamBatch, c: Mapping[str, Tensor],
-    weights: LossWeights,
+    cfg: DreamerV3Config,
 ) -> tuple[Tensor, dict[str, Tensor]]:  # fmt: skip
     shape, gamma = batch.reward.shape, c["gamma"]
     seen = net.seen(map_tree(lambda part: part.flatten(0, 1), batch.obs))
     tokens = net.tokens(seen).unflatten(0, shape)
     actions, before = net.action_input(batch.actions), batch.core[:, : net.state_width]
     states, post = net.rssm.observe(tokens, actions, batch.is_first, before, batch.latent_noise)
-    dynamics, representation = kl_losses(post, net.rssm.prior(states), weights.free_nats)
+    dynamics, representation = kl_losses(post, net.rssm.prior(states), cfg.free_nats)
     rows = states.flatten(0, 1)
     reward, _ = net.head.loss(net.model.reward(states), batch.reward)
     ends = continuation_loss(net.model.continuation(states).squeeze(-1), batch.terminal, gamma)
     dream = imagine(net, kind, rows.detach(), batch)
-    learnt, found, returns = behaviour_losses(net, slow, kind, dream, c, weights.td_lambda)
+    learnt, found, returns = behaviour_losses(net, slow, kind, dream, c, cfg.td_lambda)
     if net.model.project is None:
         again = reconstruction_loss(net, net.reconstructed(rows), seen).mean()
     else:
@@ -222,15 +214,15 @@ def dreamer_loss(
         "reward": reward.mean(),
         "termination": ends.mean(),
         "replay_critic": replay_critic_loss(
-            net, slow, states, batch, returns[0].view(shape), gamma, weights.td_lambda
+            net, slow, states, batch, returns[0].view(shape), gamma, cfg.td_lambda
         ),
         **learnt,
     }
-    total = weights.dynamics * losses["dynamics"]
-    total = total + weights.representation * losses["representation"]
-    total = total + weights.reconstruction * losses["reconstruction"]
+    total = cfg.dyn_coef * losses["dynamics"]
+    total = total + cfg.rep_coef * losses["representation"]
+    total = total + (cfg.barlow_coef if cfg.decoder_free else 1.0) * losses["reconstruction"]
     total = total + losses["reward"] + losses["termination"]
-    total = total + weights.replay_critic * losses["replay_critic"]
+    total = total + cfg.replay_critic_coef * losses["replay_critic"]
     total = total + losses["policy"] + losses["critic"]
     named = {f"opt/loss/{name}": loss for name, loss in losses.items()}
     return total, {**named, **found, "opt/loss/model": total}

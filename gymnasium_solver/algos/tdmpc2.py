@@ -26,7 +26,6 @@ from gymnasium_solver.algos.configs.tdmpc2 import TDMPC2Config
 from gymnasium_solver.algos.learner import Part
 from gymnasium_solver.algos.replay_learner import ReplayLearner, SequenceLengths
 from gymnasium_solver.algos.tdmpc2_losses import (
-    LossWeights,
     ModelBatch,
     PolicyBatch,
     model_loss,
@@ -96,22 +95,17 @@ class TDMPC2(ReplayLearner):
             "policy", self.policy_loss, self.net.prior, eps=POLICY_ADAM_EPS
         )
         self.sequences = SequenceLengths(0, cfg.plan_horizon)
-        self.loss_weights = LossWeights(
-            cfg.step_weight, cfg.consistency_coef, cfg.reward_coef, cfg.critic_coef,
-            cfg.termination_coef,
-            shift=cfg.image_shift if self.net.encoder.layouts else 0,
-        )  # fmt: skip
         self.program = self.add_program(self.step)
 
     def model_loss(
         self, batch: ModelBatch, c: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        return model_loss(self.net, self.target, batch, c["gamma"], self.loss_weights)
+        return model_loss(self.net, self.target, batch, c["gamma"], self.config)
 
     def policy_loss(
         self, batch: PolicyBatch, c: Mapping[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        return policy_loss(self.net, batch, c, self.loss_weights.rho)
+        return policy_loss(self.net, batch, c, self.config.step_weight)
 
     # -- when ---------------------------------------------------------------------------------
 
@@ -160,7 +154,7 @@ class TDMPC2(ReplayLearner):
     def step(self, batch: SequenceBatch, hp: Hp, turn: None) -> Learnt:
         cfg, lr, n_steps = self.config, hp["policy_lr"], self.config.plan_horizon
         n, width = len(batch.reward), self.net.n_actions
-        shifts = self.loss_weights.shift > 0
+        shifts = cfg.image_shift > 0 and self.net.has_images
         given = ModelBatch(
             batch.obs, batch.actions, batch.reward, batch.discount, batch.valid,
             noise=self.normal_noise(n, n_steps, width),

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from gymnasium_solver.algos.configs.tdmpc2 import TDMPC2Config
 from gymnasium_solver.algos.units import percentiles
 from gymnasium_solver.nets.world_model import (
     CriticEnsemble,
@@ -26,15 +27,6 @@ from gymnasium_solver.tree import map_tree
 
 SCALE_PERCENTILES = (0.05, 0.95)
 LEAST_SCALE = 1.0
-
-
-class LossWeights(NamedTuple):
-    rho: float
-    consistency: float
-    reward: float
-    critic: float
-    termination: float
-    shift: int = 0  # pixels by which images are moved at most
 
 
 class ModelBatch(NamedTuple):
@@ -90,17 +82,17 @@ def td_targets(
 
 
 def model_loss(
-    net: WorldModel, target: CriticEnsemble, batch: ModelBatch, gamma: Tensor, weights: LossWeights
+    net: WorldModel, target: CriticEnsemble, batch: ModelBatch, gamma: Tensor, cfg: TDMPC2Config
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss of encoder, dynamics, rewards, terminations and critics. The targets come first:
     the latent states of the observations that follow, and their values, without a gradient."""
     n, n_steps = batch.reward.shape
-    head, weight = net.head, step_weights(batch.valid, weights.rho)
+    head, weight = net.head, step_weights(batch.valid, cfg.step_weight)
 
     def encode(start: int, stop: int) -> Tensor:
         obs = map_tree(lambda part: part[:, start:stop].flatten(0, 1), batch.obs)
         shift = None if batch.shift is None else batch.shift[:, start:stop].flatten(0, 1)
-        return net.encode(obs, shift, weights.shift)
+        return net.encode(obs, shift, cfg.image_shift)
 
     def mean(loss: Tensor) -> Tensor:  # [B, H]
         return (weight * loss).sum(1).mean()
@@ -124,12 +116,12 @@ def model_loss(
         "reward": mean(reward_loss.view(n, n_steps)),
         "critic": mean(value_loss.mean(0).view(n, n_steps)),
     }
-    total = weights.consistency * losses["consistency"] + weights.reward * losses["reward"]
-    total = total + weights.critic * losses["critic"]
+    total = cfg.consistency_coef * losses["consistency"] + cfg.reward_coef * losses["reward"]
+    total = total + cfg.critic_coef * losses["critic"]
     ends = net.end_logits(_rows(z[:, 1:]))
     if ends is not None:
         losses["termination"] = termination_loss(ends.view(n, n_steps), batch.goes_on, batch.valid)
-        total = total + weights.termination * losses["termination"]
+        total = total + cfg.termination_coef * losses["termination"]
     q = head.value(outputs.detach()).mean()
     found = {f"opt/loss/{name}": loss for name, loss in losses.items()}
     return total, {**found, "opt/loss/model": total, "opt/q/mean": q, "z": z.detach()}

@@ -207,7 +207,7 @@ def test_states_correlate_with_tokens_in_place_of_a_decoder() -> None:
     assert barlow_loss(found, tokens).item() == pytest.approx(wanted, rel=1e-4)
     own = learner(image(48, 48, 3), decoder_free=True)
     net, batch = own.net, batch_of(own)
-    total, losses = dreamer_loss(net, own.slow, own.actions, batch, numbers(), own.loss_weights)
+    total, losses = dreamer_loss(net, own.slow, own.actions, batch, numbers(), own.config)
     others = (
         losses["opt/loss/dynamics"]
         + 0.1 * losses["opt/loss/representation"]
@@ -635,7 +635,7 @@ def test_the_whole_loss_and_where_its_gradients_go() -> None:
     own = learner()
     trained(own.net.critic, own.slow, own.net.model.reward)
     batch = batch_of(own, ends=3)
-    total, found = dreamer_loss(own.net, own.slow, own.actions, batch, numbers(), own.loss_weights)
+    total, found = dreamer_loss(own.net, own.slow, own.actions, batch, numbers(), own.config)
     by_hand = (
         found["opt/loss/dynamics"]
         + 0.1 * found["opt/loss/representation"]

@@ -16,7 +16,6 @@ from torch import Tensor
 from gymnasium_solver.algos.configs.tdmpc2 import SIZES, TDMPC2Config
 from gymnasium_solver.algos.tdmpc2 import TDMPC2
 from gymnasium_solver.algos.tdmpc2_losses import (
-    LossWeights,
     ModelBatch,
     PolicyBatch,
     model_loss,
@@ -48,7 +47,6 @@ TINY: dict[str, Any] = {
     "n_samples": 16, "n_policy_samples": 4, "n_elites": 4, "plan_iterations": 2,
     "buffer_size": 500, "learning_starts": 20, "compile": False,
 }  # fmt: skip
-WEIGHTS = LossWeights(0.5, 20.0, 0.1, 0.1, 1.0)
 NUMBERS = {"scale": torch.ones(()), "entropy": torch.tensor(1e-4)}
 N, H = 6, 3
 
@@ -268,7 +266,7 @@ def test_the_loss_of_the_model_step_by_step() -> None:
     goes_on = torch.ones(N, H)
     goes_on[0, 2] = 0.0
     batch = model_batch(net, goes_on=goes_on)
-    total, found = model_loss(net, own.target, batch, gamma, WEIGHTS)
+    total, found = model_loss(net, own.target, batch, gamma, config(rho=0.5))
     head = net.head
     with torch.no_grad():
         next_z = net.encode(batch.obs[:, 1:].flatten(0, 1))
@@ -310,7 +308,7 @@ def test_steps_after_the_end_of_an_episode_count_nothing() -> None:
     reward = torch.cat([batch.reward[:, :1], other.reward[:, 1:]], 1)
     changed = batch._replace(obs=obs, actions=actions, reward=reward)
     losses = [
-        model_loss(own.net, own.target, given, torch.tensor(0.9), WEIGHTS)[0].item()
+        model_loss(own.net, own.target, given, torch.tensor(0.9), config(rho=0.5))[0].item()
         for given in (batch, changed)
     ]
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
@@ -325,7 +323,9 @@ def test_steps_after_the_end_of_an_episode_count_nothing() -> None:
 def test_the_gradient_of_the_model_does_not_reach_targets_or_the_policy() -> None:
     own = learner()
     trained(own.net)
-    total, _ = model_loss(own.net, own.target, model_batch(own.net), torch.tensor(0.9), WEIGHTS)
+    total, _ = model_loss(
+        own.net, own.target, model_batch(own.net), torch.tensor(0.9), config(rho=0.5)
+    )
     total.backward()
     assert all(p.grad is None for p in own.net.prior.parameters())
     assert all(p.grad is None for p in own.target.parameters())
@@ -470,7 +470,7 @@ def test_losses_and_plans_read_nothing_on_the_host() -> None:
     drawn = draw(policy.search, 2, 2, 3, np.random.default_rng(0), explores=True)
     tensors = Drawn(*(torch.from_numpy(part) for part in drawn))
     with NoHostReads():
-        total, _ = model_loss(net, own.target, model_batch(net), torch.tensor(0.9), WEIGHTS)
+        total, _ = model_loss(net, own.target, model_batch(net), torch.tensor(0.9), config(rho=0.5))
         total.backward()
         next_scale(net, policy_batch(net), 0.01)
         policy_loss(net, policy_batch(net), NUMBERS, 0.5)[0].backward()
@@ -483,7 +483,7 @@ def test_images_are_learnt_from(tmp_path: Path) -> None:
     image = spaces.Box(0, 255, (3, 16, 16), np.uint8)
     few: dict[str, Any] = {"pretrain_updates": 0, "updates_per_step": 0.1}
     own = learner(obs=image, cnn_channels=[4, 4, 4], n_critics=2, **few)
-    assert own.loss_weights.shift == 3
+    assert own.config.image_shift == 3
     rows: Any = Rollout.allocate(30, 1, image, own.actions)
     rng = np.random.default_rng(0)
     rows.obs[...] = rng.integers(0, 256, rows.obs.shape)
