@@ -16,7 +16,7 @@ Differences from the authors' code (danijar/dreamerv3):
   more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from torch import Tensor
@@ -87,14 +87,12 @@ class DreamerV3(ReplayLearner):
 
     # -- batches ------------------------------------------------------------------------------
 
-    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample]:
+    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterator[Sample]:
         """Sequences with one row before them, which has a stored state and is not learnt from."""
-        if n_updates == 0:
-            return ()
-        assert self.memory is not None
-        memory, cfg = self.memory, self.config
-        given = (cfg.batch_size, cfg.sequence_length, 1.0, True, 1)
-        return (memory.sequences(*given) for _ in range(n_updates))
+        for _ in range(n_updates):
+            assert self.memory is not None
+            cfg = self.config
+            yield self.memory.sequences(cfg.batch_size, cfg.sequence_length, 1.0, True, 1)
 
     def columns(self, sample: Sample) -> DreamBatch:  # type: ignore[override]
         return dream_batch(sample.rows, *self.reward_shaping())

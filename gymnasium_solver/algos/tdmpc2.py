@@ -16,7 +16,7 @@ Differences from the authors' code (nicklashansen/tdmpc2), for single tasks:
 - `gamma` is given by the config; theirs follows from the length of episodes (docs/tdmpc2.md).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import cast
 
 import torch
@@ -33,7 +33,7 @@ from gymnasium_solver.algos.tdmpc2_losses import (
     policy_loss,
 )
 from gymnasium_solver.config.schedule import at_start
-from gymnasium_solver.data.memory import Memory, Sample
+from gymnasium_solver.data.memory import Sample
 from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.data.sequences import SequenceBatch, sequence_batch
 from gymnasium_solver.errors import ConfigError
@@ -129,21 +129,15 @@ class TDMPC2(ReplayLearner):
 
     # -- batches ------------------------------------------------------------------------------
 
-    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterable[Sample]:
-        if n_updates == 0:
-            return ()
-        assert self.memory is not None
-        return self._one_by_one(self.memory, n_updates)
-
-    def _one_by_one(self, memory: Memory, n_updates: int) -> Iterator[Sample]:
+    def samples(self, n_updates: int, hp: dict[str, float]) -> Iterator[Sample]:
         """A sample per update. The burst after the random steps takes minutes on a CPU: it ends
         early if the run is asked to stop."""
-        n, length = self.config.batch_size, self.config.plan_horizon
         for left in range(n_updates, 0, -1):
             if left >= WORTH_STOPPING and self.is_stopping():
                 self.owed_updates = left
                 return
-            yield memory.sequences(n, length)
+            assert self.memory is not None
+            yield self.memory.sequences(self.config.batch_size, self.config.plan_horizon)
 
     def columns(self, sample: Sample) -> SequenceBatch:
         """Discounts are 1, or 0 for a step that terminated: gamma is a number of the loss."""

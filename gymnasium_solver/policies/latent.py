@@ -76,11 +76,7 @@ class LatentPolicy(Policy):
         tensors = map_tree(lambda part: on_device(part, self.net.device), given)
         outputs, state = self._outputs(*tensors)
         scores = mask_outputs(outputs.cpu().numpy(), mask)
-        value = self.net.values(state).cpu().numpy()
-        moments = self.actions.moments(scores, None)
-        if moments is None:
-            return Outlook(probabilities=self.actions.probabilities(scores), value=value)
-        return Outlook(mean=moments[0], std=moments[1], value=value)
+        return self._outlook_of(scores, None, self.net.values(state).cpu().numpy())
 
     def initial_carry(self, n: int) -> Carry:
         return {"core": np.zeros((n, self.net.core_width), np.float32)}

@@ -170,6 +170,15 @@ class Policy(ABC):
         For display: it changes nothing, and is slower than acting."""
         return Outlook()
 
+    def _outlook_of(
+        self, outputs: np.ndarray, log_std: np.ndarray | None, value: np.ndarray | None
+    ) -> Outlook:
+        """That of a distribution with these parameters [N, W]."""
+        moments = self.actions.moments(outputs, log_std)
+        if moments is None:
+            return Outlook(probabilities=self.actions.probabilities(outputs), value=value)
+        return Outlook(mean=moments[0], std=moments[1], value=value)
+
     def initial_carry(self, n: int) -> Carry:
         """The carry of n envs before their first observation."""
         return {}
@@ -501,10 +510,7 @@ class ActorPolicy(Policy):
         inputs = map_tree(lambda part: on_device(part, device), given)
         value = None if net.critic_head is None else net.value(*inputs).cpu().numpy()
         outputs = mask_outputs(net.step(*inputs)[0].cpu().numpy(), mask)
-        moments = self.actions.moments(outputs, self.log_std())
-        if moments is None:
-            return Outlook(probabilities=self.actions.probabilities(outputs), value=value)
-        return Outlook(mean=moments[0], std=moments[1], value=value)
+        return self._outlook_of(outputs, self.log_std(), value)
 
     def initial_carry(self, n: int) -> Carry:
         carry = {} if self.noise is None else self.noise.initial(n)
