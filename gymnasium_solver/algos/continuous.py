@@ -5,7 +5,7 @@
     metrics, errors = learn_critics(learner, batch, hp, noise, numbers)
     found = learn_actor(learner, batch, hp, noise, numbers)
 
-What soft actor-critics share is in soft.py, the losses of deterministic actors are in td3.py.
+What soft actor-critics share is in soft.py, what deterministic ones do in deterministic.py.
 """
 
 from collections.abc import Mapping

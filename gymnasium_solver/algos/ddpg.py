@@ -8,8 +8,8 @@ observation.
 """
 
 from gymnasium_solver.algos.configs.ddpg import DDPGConfig
-from gymnasium_solver.algos.td3 import TD3
+from gymnasium_solver.algos.deterministic import DeterministicLearner
 
 
-class DDPG(TD3):
+class DDPG(DeterministicLearner):
     Config = DDPGConfig

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from gymnasium_solver.algos import td3
+from gymnasium_solver.algos import deterministic
 from gymnasium_solver.algos.continuous import ActorBatch
 from gymnasium_solver.data.replay import ReplayBatch
 from gymnasium_solver.envs.journal import JournaledEnv
@@ -79,7 +79,9 @@ def smoothed_errors(noise: list[list[float]], actor: list[float], critics: list[
     net.critic = critics_of([0.0] * len(critics))
     smoothing = {"noise_std": torch.tensor(0.2), "noise_clip": torch.tensor(0.5)}
     batch = batch_for([1, 1], [0.9, 0], torch.tensor(noise))
-    _, found = td3.critic_loss(net, actor_of(actor), critics_of(critics), batch, smoothing)
+    _, found = deterministic.critic_loss(
+        net, actor_of(actor), critics_of(critics), batch, smoothing
+    )
     return found["errors"].tolist()
 
 
@@ -103,7 +105,7 @@ def test_the_ddpg_target_is_the_one_critic_at_the_target_actors_action() -> None
     net = agent_for("ddpg").net
     net.critic = critics_of([0.0])
     batch = batch_for([1, 1], [0.9, 0])
-    loss, found = td3.critic_loss(net, actor_of([0.5, 0.0]), critics_of([3.0]), batch, {})
+    loss, found = deterministic.critic_loss(net, actor_of([0.5, 0.0]), critics_of([3.0]), batch, {})
     wanted = 1 + 0.9 * 3 * np.tanh(0.5)
     assert found["errors"].tolist() == pytest.approx([wanted, 1])
     assert loss.item() == pytest.approx(0.5 * (wanted**2 + 1) / 2)
@@ -113,7 +115,7 @@ def test_the_ddpg_target_is_the_one_critic_at_the_target_actors_action() -> None
 def test_the_actor_climbs_the_first_critic() -> None:
     net = agent_for(seed=3).net
     x = torch.randn(5, 3)
-    loss, _ = td3.actor_loss(net, ActorBatch(x))
+    loss, _ = deterministic.actor_loss(net, ActorBatch(x))
     q = net.critic(x, torch.tanh(net.actor(x)))
     torch.testing.assert_close(loss, -q[0].mean())
     grads = torch.autograd.grad(loss, list(net.actor.parameters()))
