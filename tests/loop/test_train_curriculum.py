@@ -105,6 +105,7 @@ def test_the_training_goal_waits_for_the_last_stage() -> None:
 # -- resume -----------------------------------------------------------------------------------
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(
     ("algo_id", "more"),
     [("ppo", {"normalize_reward": True}), ("dqn", {}), ("ppo", {"recurrent": "gru"})],

@@ -31,6 +31,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("algo_id", "env_id", "kind"), CASES)
 def test_a_run_with_intrinsic_reward_resumes_exactly(algo_id: str, env_id: str, kind: str) -> None:
     fields = {"max_epochs": 7, "max_episode_steps": 30, "env_boundary_steps": 130}

@@ -39,6 +39,7 @@ RATIOS = [
 ]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("algo_id", "engine", "train_freq", "ratio"), RATIOS)
 def test_updates_for_an_env_step_are_the_same_for_any_number_of_envs(
     algo_id: str, engine: str, train_freq: int, ratio: float

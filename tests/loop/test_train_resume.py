@@ -303,6 +303,7 @@ def test_a_long_journal_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
     assert slow.notes[0].startswith("Replaying 192 env steps")
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("algo_id", ALGOS)
 def test_half_the_epochs_and_then_the_rest(algo_id: str) -> None:
     env_id = "Pendulum-v1" if algo_id in CONTINUOUS_ONLY else "CartPole-v1"
