@@ -275,7 +275,7 @@ def test_plot_one_and_several(inside, gsolve):
     told = gsolve.json("plot @last --metric entropy approx_kl -o m.svg")
     assert told["panels"] == ["train/opt/policy/entropy", "train/opt/ppo/approx_kl"]
     for flags, hint in (
-        (["--metric", "entropie"], "Did you mean train/opt/policy/entropy?"),
+        (["--metric", "entropie"], "Did you mean train/opt/policy/entropy"),
         (["--metric", "ep_rew"], "matches several metrics"),
         (["-o", "x.nonsense"], "cannot write the image"),
     ):
