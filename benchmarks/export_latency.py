@@ -24,8 +24,7 @@ import torch
 
 from gymnasium_solver.bench.harness import ROOT, describe, header, say, table, write
 from gymnasium_solver.share.export.c_header import CompiledPolicy
-from gymnasium_solver.share.export.deployed import deployed_policy
-from gymnasium_solver.share.export.deployed import observe
+from gymnasium_solver.share.export.deployed import deployed_policy, observe
 from gymnasium_solver.share.export.export_run import OnnxPolicy, export_run
 from gymnasium_solver.training import loop
 from gymnasium_solver.training.agents import load_agent, run_treatment
