@@ -179,8 +179,9 @@ def test_how_many_samples_are_measured(
     adaptive_kl: float | None, has_images: bool, n: int, n_measured: int
 ) -> None:
     """Fewer than before, but not for a divergence that changes the learning rate."""
-    data: Any = SimpleNamespace(batch=SimpleNamespace(is_sequence=False, rows=range(n)), n=n)
-    data.take = lambda part: SimpleNamespace(rows=data.batch.rows[part])
+    batch: Any = SimpleNamespace(is_sequence=False, rows=range(n), n=n)
+    batch.take = lambda part: SimpleNamespace(rows=batch.rows[part])
+    data: Any = SimpleNamespace(batch=batch)
     seen: list[int] = []
 
     def on(batches: Any, numbers: Any) -> list[Any]:
