@@ -12,36 +12,58 @@ Discrete actions: the critics take the observation and give a value for each act
 expectations over actions are exact, as in discrete SAC (Christodoulou 2019).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
+from torch import Tensor
+
+from gymnasium_solver.algos import soft
 from gymnasium_solver.algos.configs.crossq import CrossQConfig
-from gymnasium_solver.algos.continuous import actor_turn, noisy_policy
-from gymnasium_solver.algos.soft import SoftLearner
+from gymnasium_solver.algos.continuous import (
+    Loss,
+    actor_turn,
+    next_values,
+    noisy_policy,
+    taken_values,
+)
+from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.program import Hp, Learnt
+from gymnasium_solver.nets.actor_critics import ActorCritics
 from gymnasium_solver.policies.continuous import SoftPolicy
 
 ALPHA_BETA1 = 0.9  # Adam's, of the temperature
 
 
-class CrossQ(SoftLearner):
+class CrossQ(ReplayLearner):
     Config = CrossQConfig
     config: CrossQConfig
+    net: ActorCritics
+    policy: SoftPolicy
+    n_actions: int  # 0 for a Box
 
     def build(self) -> None:
-        self.net = self.build_networks(norm="renorm")
+        self.net = soft.build_soft_networks(self, norm="renorm")
         self.policy = noisy_policy(self, SoftPolicy, self.config.noise_correlation)
         self.actor = self.add_descent("policy", self.actor_loss, self.net.actor)
         self.critic = self.add_descent("critic", self.critic_loss, self.net.critic)
-        self.alpha = self.add_alpha(beta1=ALPHA_BETA1)
+        self.alpha = soft.add_alpha(self, beta1=ALPHA_BETA1)
         turn = lambda: actor_turn(self)  # noqa: E731
         self.program = self.add_program(self.step, turn=turn, one_graph=False)
 
+    def critic_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
+        loss = soft.discrete_critic_loss if self.n_actions else soft.critic_loss
+        return loss(self.net, None, batch, c)
+
+    def actor_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
+        loss = soft.discrete_actor_loss if self.n_actions else soft.actor_loss
+        return loss(self.net, batch, c)
+
     def step(self, batch: Any, hp: Hp, trains_actor: bool) -> Learnt:
         """Update the critics and, every `policy_delay` steps, the actor and the temperature."""
-        metrics, errors = self.train_critics(batch, hp, self._bounds(self.critic))
+        metrics, errors = soft.train_critics(self, batch, hp, self._bounds(self.critic))
         if trains_actor:
-            metrics |= self.train_actor(batch, hp, self.critic, self._bounds(self.actor))
+            metrics |= soft.train_actor(self, batch, hp, self.critic, self._bounds(self.actor))
         return Learnt(metrics, errors)
 
     def _bounds(self, descent: Descent) -> dict[str, float]:
@@ -50,3 +72,5 @@ class CrossQ(SoftLearner):
         if descent.optimizer.n_steps < cfg.renorm_warmup:
             return {"r_max": 1.0, "d_max": 0.0}
         return {"r_max": cfg.renorm_r_max, "d_max": cfg.renorm_d_max}
+
+    forward_all, next_values = taken_values, next_values

@@ -1,9 +1,4 @@
-"""Shared parts of the deterministic actor-critics, TD3 and DDPG: losses, and the update.
-
-An update trains the critics on the target critics' value of the target actor's action, with clipped
-noise on it if the config has a `target_noise`. Every `policy_delay` updates, the actor is trained
-to maximise the first critic, and the target networks are updated.
-"""
+"""Shared parts of the deterministic actor-critics, TD3 and DDPG: how they are built, and losses."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -14,8 +9,6 @@ from torch import Tensor
 from gymnasium_solver.algos import continuous
 from gymnasium_solver.algos.batch_rows import rows_of
 from gymnasium_solver.algos.continuous import Loss
-from gymnasium_solver.algos.replay_learner import ReplayLearner
-from gymnasium_solver.fast.program import Hp, Learnt
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.renorm import batch_statistics
 from gymnasium_solver.policies.continuous import DeterministicPolicy
@@ -23,6 +16,26 @@ from gymnasium_solver.spaces.action_dists import require_bounded_box
 
 # Correlation of the noise between two steps; for Ornstein-Uhlenbeck as in Lillicrap et al. 2016.
 KEEPS = {"gaussian": 0.0, "ou": 0.85}
+
+
+def build(learner: Any) -> None:
+    """Networks, policy, descents and targets. They are attributes of the learner."""
+    cfg = learner.config
+    width = require_bounded_box(learner.action_space, cfg.algo_id, cfg.env_id).width
+    learner.net = continuous.build_networks(
+        learner, n_actor_outputs=width, n_critics=cfg.n_critics, n_critic_actions=width
+    )
+    learner.policy = continuous.noisy_policy(
+        learner, DeterministicPolicy, KEEPS[cfg.exploration_noise_type]
+    )
+    learner.policy.noise_std = cfg.exploration_noise.values[-1]  # until a checkpoint sets it
+    settings: dict[str, Any] = {"tau": cfg.tau, "record": cfg.has_short_sequences}
+    learner.actor = learner.add_descent("policy", learner.actor_loss, learner.net.actor, **settings)
+    learner.critic = learner.add_descent(
+        "critic", learner.critic_loss, learner.net.critic, ema_every=cfg.policy_delay, **settings
+    )
+    learner.target_actor = cast(Actor, learner.actor.target)
+    learner.target_critic = cast(Critics, learner.critic.target)
 
 
 def critic_loss(
@@ -55,52 +68,3 @@ def actor_loss(net: ActorCritics, given: Any, burn_in: int = 0) -> Loss:
         actions = torch.tanh(net.actor.outputs(y, beside))
     loss = -rows.mean(net.head.value(net.critic.first(rows.now(net.critic), actions)))
     return loss, {"opt/loss/policy": loss, **continuous.numbered(moments)}
-
-
-class DeterministicLearner(ReplayLearner):
-    config: Any
-    net: ActorCritics
-    policy: DeterministicPolicy
-
-    def build(self) -> None:
-        cfg = self.config
-        width = require_bounded_box(self.action_space, cfg.algo_id, cfg.env_id).width
-        self.net = continuous.build_networks(
-            self, n_actor_outputs=width, n_critics=cfg.n_critics, n_critic_actions=width
-        )
-        self.policy = continuous.noisy_policy(
-            self, DeterministicPolicy, KEEPS[cfg.exploration_noise_type]
-        )
-        self.policy.noise_std = cfg.exploration_noise.values[-1]  # until a checkpoint sets it
-        settings: dict[str, Any] = {"tau": cfg.tau, "record": cfg.has_short_sequences}
-        self.actor = self.add_descent("policy", self.actor_loss, self.net.actor, **settings)
-        self.critic = self.add_descent(
-            "critic", self.critic_loss, self.net.critic, ema_every=cfg.policy_delay, **settings
-        )
-        self.target_actor = cast(Actor, self.actor.target)
-        self.target_critic = cast(Critics, self.critic.target)
-        self.program = self.add_program(self.step, turn=lambda: continuous.actor_turn(self))
-
-    def critic_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
-        targets = (self.target_actor, self.target_critic)
-        return critic_loss(self.net, *targets, batch, c, self.burn_in)
-
-    def actor_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
-        return actor_loss(self.net, batch, self.burn_in)
-
-    def before_rollout(self, env_steps: int, total_steps: int) -> None:
-        super().before_rollout(env_steps, total_steps)
-        self.policy.noise_std = self.config.exploration_noise.at(env_steps, total_steps)
-
-    def step(self, batch: Any, hp: Hp, trains_actor: bool) -> Learnt:
-        """Update the critics and, every `policy_delay` steps, the actor and the target networks."""
-        cfg, noise, smoothing = self.config, None, {}
-        if cfg.target_noise is not None:
-            noise = self.normal_noise(*batch.actions.shape)
-            smoothing = {"noise_std": cfg.target_noise, "noise_clip": cfg.target_noise_clip}
-        metrics, errors = continuous.learn_critics(self, batch, hp, noise, smoothing)
-        if trains_actor:
-            metrics |= continuous.learn_actor(self, batch, hp)
-        return Learnt(metrics, errors)
-
-    forward_all, next_values = continuous.taken_values, continuous.next_values

@@ -18,23 +18,36 @@ of them. Differences from common implementations:
   stored in the replay buffer.
 """
 
+from collections.abc import Mapping
 from typing import Any, cast
 
+from torch import Tensor
+
+from gymnasium_solver.algos import soft
 from gymnasium_solver.algos.configs.sac import SACConfig
-from gymnasium_solver.algos.continuous import actor_turn, noisy_policy
-from gymnasium_solver.algos.soft import SoftLearner
+from gymnasium_solver.algos.continuous import (
+    Loss,
+    actor_turn,
+    next_values,
+    noisy_policy,
+    taken_values,
+)
+from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.errors import ConfigError
 from gymnasium_solver.fast.program import Hp, Learnt
-from gymnasium_solver.nets.actor_critics import Actor, Critics
+from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.renorm import MOMENTUM
 from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.actions import DiscreteActions
 
 
-class SAC(SoftLearner):
+class SAC(ReplayLearner):
     Config = SACConfig
     config: SACConfig
-    target: Critics
+    net: ActorCritics
+    policy: SoftPolicy
+    n_actions: int  # 0 for a Box
+    steady_actor: Actor | None  # one whose entropy the actor of discrete actions stays near
 
     def build(self) -> None:
         cfg, defaults = self.config, SACConfig.model_fields
@@ -44,7 +57,8 @@ class SAC(SoftLearner):
                 raise ConfigError(
                     f"{name}: needs real-valued actions (a Box), not {self.action_space}"
                 )
-        self.net = self.build_networks(
+        self.net = soft.build_soft_networks(
+            self,
             critic_norm="spectral" if cfg.spectral_norm else None,
             sde_log_std_init=cfg.sde_log_std_init if cfg.sde else None,
             log_std_bound=None if is_discrete else cfg.log_std_bound,
@@ -62,10 +76,19 @@ class SAC(SoftLearner):
         self.critic = self.add_descent(
             "critic", self.critic_loss, self.net.critic, tau=cfg.tau, record=is_short
         )
-        self.alpha = self.add_alpha()
+        self.alpha = soft.add_alpha(self)
         self.target = cast(Critics, self.critic.target)
         self.steady_actor = cast(Actor, self.actor.target) if has_steady else None
         self.program = self.add_program(self.step, turn=lambda: actor_turn(self))
+
+    def critic_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
+        loss = soft.discrete_critic_loss if self.n_actions else soft.critic_loss
+        return loss(self.net, self.target, batch, c, self.burn_in)
+
+    def actor_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
+        if self.n_actions:
+            return soft.discrete_actor_loss(self.net, batch, c, self.burn_in, self.steady_actor)
+        return soft.actor_loss(self.net, batch, c, self.burn_in)
 
     def step(self, batch: Any, hp: Hp, trains_actor: bool) -> Learnt:
         """Update the critics and their targets, and in its turn the actor and the temperature:
@@ -77,7 +100,7 @@ class SAC(SoftLearner):
         if net.actor.sde is not None:  # one matrix for the whole batch, as in SB3
             net.actor.sde.draw.copy_(self.normal_noise(*net.actor.sde.draw.shape))
         metrics = self._train_actor(batch, hp) if trains_actor and cfg.actor_first else {}
-        found, errors = self.train_critics(batch, hp)
+        found, errors = soft.train_critics(self, batch, hp)
         metrics |= found
         if trains_actor and not cfg.actor_first:
             metrics |= self._train_actor(batch, hp)
@@ -91,4 +114,6 @@ class SAC(SoftLearner):
         # do, so a move counts as several.
         momentum = 1.0 - (1.0 - MOMENTUM) ** cfg.policy_delay
         momentum = MOMENTUM if cfg.block == "flash" else momentum
-        return self.train_actor(batch, hp, like, numbers, momentum=momentum)
+        return soft.train_actor(self, batch, hp, like, numbers, momentum=momentum)
+
+    forward_all, next_values = taken_values, next_values

@@ -28,125 +28,109 @@ from gymnasium_solver.algos.continuous import (
     fitted,
     learn_actor,
     learn_critics,
-    next_values,
     numbered,
     seen_by_actor,
-    taken_values,
 )
-from gymnasium_solver.algos.replay_learner import ReplayLearner
 from gymnasium_solver.data.sequences import SequenceBatch
 from gymnasium_solver.fast.descent import Descent
 from gymnasium_solver.fast.program import Hp
 from gymnasium_solver.nets.actor_critics import Actor, ActorCritics, Critics
 from gymnasium_solver.nets.renorm import batch_statistics
-from gymnasium_solver.policies.continuous import SoftPolicy
 from gymnasium_solver.spaces.action_dists import require_bounded_box
 from gymnasium_solver.spaces.actions import DiscreteActions, mask_tensor
 
 
-class SoftLearner(ReplayLearner):
-    """Its subclasses build the descents `actor`, `critic` and `alpha`, and order their steps."""
+def build_soft_networks(learner: Any, **more: Any) -> ActorCritics:
+    """The networks of a soft actor-critic. Sets `n_actions` (0 for a Box), `width` (of an action,
+    or the number of actions) and `reads_masks` of the learner."""
+    cfg, actions = learner.config, learner.actions
+    n_actions = actions.n if isinstance(actions, DiscreteActions) else 0
+    if not n_actions:
+        needs = "Box or Discrete actions"
+        require_bounded_box(learner.action_space, cfg.algo_id, cfg.env_id, needs)
+    learner.n_actions, learner.reads_masks = n_actions, bool(n_actions)
+    learner.width = n_actions or actions.shape[0]
+    return build_networks(
+        learner,
+        n_actor_outputs=n_actions or 2 * learner.width,
+        n_critics=cfg.n_critics,
+        n_critic_actions=0 if n_actions else learner.width,
+        n_values=n_actions,
+        alpha=cfg.first_alpha(is_discrete=bool(n_actions)),
+        **more,
+    )
 
-    config: Any
-    net: ActorCritics
-    policy: SoftPolicy
-    actor: Descent
-    critic: Descent
-    alpha: Descent | None  # of a learnt temperature
-    target: Critics | None = None  # none: the critics' own pass gives the targets
-    steady_actor: Actor | None = None  # one whose entropy the actor of discrete actions stays near
 
-    def build_networks(self, **more: Any) -> ActorCritics:
-        """The networks, for the actions: `n_actions` is 0 for a Box, `width` that of an action, or
-        the number of actions."""
-        cfg, actions = self.config, self.actions
-        self.n_actions = n_actions = actions.n if isinstance(actions, DiscreteActions) else 0
-        if not n_actions:
-            needs = "Box or Discrete actions"
-            require_bounded_box(self.action_space, cfg.algo_id, cfg.env_id, needs)
-        self.reads_masks = bool(n_actions)
-        self.width = n_actions or actions.shape[0]
-        return build_networks(
-            self,
-            n_actor_outputs=n_actions or 2 * self.width,
-            n_critics=cfg.n_critics,
-            n_critic_actions=0 if n_actions else self.width,
-            n_values=n_actions,
-            alpha=cfg.first_alpha(is_discrete=bool(n_actions)),
-            **more,
-        )
+def train_critics(
+    learner: Any, batch: Any, hp: Hp, numbers: Mapping[str, Any] = {}
+) -> tuple[dict[str, Any], Tensor]:
+    """One gradient step of the critics: metrics, and errors for priorities."""
+    numbers = {"alpha": alpha_now(learner, hp), **numbers}
+    return learn_critics(learner, batch, hp, _noise(learner, batch), numbers)
 
-    def add_alpha(self, **settings: Any) -> Descent | None:
-        """The descent of a learnt temperature: neither clipped nor decayed, within its bounds."""
-        cfg, temperature = self.config, self.net.temperature
-        if temperature is None:
-            return None
-        bounds = (cfg.log_alpha_min, cfg.log_alpha_max)
-        free = {"max_grad_norm": None, "weight_decay": 0.0, "agc": None, "bounds": bounds}
-        return self.add_descent("alpha", None, temperature, **free | settings)
 
-    def critic_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
-        loss = discrete_critic_loss if self.n_actions else critic_loss
-        return loss(self.net, self.target, batch, c, self.burn_in)
+def train_actor(
+    learner: Any, batch: Any, hp: Hp, like: Descent, numbers: Mapping[str, Any] = {}, **more: Any
+) -> dict[str, Any]:
+    """One gradient step of the actor and, if it is learnt, of the temperature. `like`: the descent
+    in whose form the latter is made."""
+    alpha = alpha_now(learner, hp)
+    numbers = {"alpha": alpha, **numbers}
+    found = learn_actor(learner, batch, hp, _noise(learner, batch), numbers, **more)
+    found |= {"opt/policy/alpha": alpha}
+    if learner.alpha is not None:
+        gap = found["opt/policy/entropy"] - target_entropy(learner, hp, batch)
+        found["opt/loss/alpha"] = train_alpha(learner, gap, like, hp)
+    return found
 
-    def actor_loss(self, batch: Any, c: Mapping[str, Tensor]) -> Loss:
-        if self.n_actions:
-            return discrete_actor_loss(self.net, batch, c, self.burn_in, self.steady_actor)
-        return actor_loss(self.net, batch, c, self.burn_in)
 
-    def alpha_now(self, hp: Hp) -> float | Tensor:
-        """The temperature: learnt, or its scheduled value."""
-        temperature = self.net.temperature
-        return hp["ent_coef"] if temperature is None else temperature.alpha
+def _noise(learner: Any, batch: Any) -> Tensor | None:
+    """Noise for sampling actions; discrete actions need none, and state-dependent exploration has
+    its own."""
+    if learner.n_actions or learner.net.actor.sde is not None:
+        return None
+    noise: Tensor = learner.normal_noise(*batch.reward.shape, learner.width)
+    return noise
 
-    def noise_for(self, batch: Any) -> Tensor | None:
-        """Noise for sampling actions; discrete actions need none, and state-dependent exploration
-        has its own."""
-        if self.n_actions or self.net.actor.sde is not None:
-            return None
-        return self.normal_noise(*batch.reward.shape, self.width)
 
-    def train_critics(
-        self, batch: Any, hp: Hp, numbers: Mapping[str, Any] = {}
-    ) -> tuple[dict[str, Any], Tensor]:
-        """One gradient step of the critics: metrics, and errors for priorities."""
-        numbers = {"alpha": self.alpha_now(hp), **numbers}
-        return learn_critics(self, batch, hp, self.noise_for(batch), numbers)
+# -- the temperature -----------------------------------------------------------------------------
 
-    def train_actor(
-        self, batch: Any, hp: Hp, like: Descent, numbers: Mapping[str, Any] = {}, **more: Any
-    ) -> dict[str, Any]:
-        """One gradient step of the actor and, if it is learnt, of the temperature. `like`: the
-        descent in whose form the latter is made."""
-        alpha = self.alpha_now(hp)
-        numbers = {"alpha": alpha, **numbers}
-        found = learn_actor(self, batch, hp, self.noise_for(batch), numbers, **more)
-        found |= {"opt/policy/alpha": alpha}
-        if self.alpha is not None:
-            gap = found["opt/policy/entropy"] - self.target_entropy(hp, batch)
-            found["opt/loss/alpha"] = self.train_alpha(gap, like, hp)
-        return found
 
-    def train_alpha(self, gap: Tensor, like: Descent, hp: Hp) -> Tensor:
-        """One gradient step on log alpha * (entropy - target); too little entropy raises alpha.
-        `gap`: the bracket, which may be overwritten."""
-        assert self.alpha is not None
-        assert self.net.temperature is not None
-        loss = self.net.temperature.log_alpha.detach().squeeze(0) * gap
-        self.alpha.along(gap.reshape(1), hp.get("alpha_lr", hp["policy_lr"]), like)
-        return loss
+def add_alpha(learner: Any, **settings: Any) -> Descent | None:
+    """The descent of a learnt temperature: neither clipped nor decayed, within its bounds."""
+    cfg, temperature = learner.config, learner.net.temperature
+    if temperature is None:
+        return None
+    bounds = (cfg.log_alpha_min, cfg.log_alpha_max)
+    free = {"max_grad_norm": None, "weight_decay": 0.0, "agc": None, "bounds": bounds}
+    descent: Descent = learner.add_descent("alpha", None, temperature, **free | settings)
+    return descent
 
-    def target_entropy(self, hp: Hp, batch: Any) -> float | Tensor:
-        """The entropy that a learnt temperature holds the policy at, in the states of a batch."""
-        if "target_entropy" in hp:
-            return hp["target_entropy"]
-        if not self.n_actions:
-            each = getattr(self.config, "target_entropy_by_std", None)
-            return self.width * (-1.0 if each is None else each)
-        largest = math.log(self.n_actions) if batch.mask is None else _largest_entropy(batch)
-        return hp["target_entropy_ratio"] * largest
 
-    forward_all, next_values = taken_values, next_values
+def alpha_now(learner: Any, hp: Hp) -> float | Tensor:
+    """The temperature: learnt, or its scheduled value."""
+    temperature = learner.net.temperature
+    alpha: float | Tensor = hp["ent_coef"] if temperature is None else temperature.alpha
+    return alpha
+
+
+def train_alpha(learner: Any, gap: Tensor, like: Descent, hp: Hp) -> Tensor:
+    """One gradient step on log alpha * (entropy - target); too little entropy raises alpha. `gap`:
+    the bracket, which may be overwritten."""
+    loss: Tensor = learner.net.temperature.log_alpha.detach().squeeze(0) * gap
+    learner.alpha.along(gap.reshape(1), hp.get("alpha_lr", hp["policy_lr"]), like)
+    return loss
+
+
+def target_entropy(learner: Any, hp: Hp, batch: Any) -> float | Tensor:
+    """The entropy that a learnt temperature holds the policy at, in the states of a batch."""
+    if "target_entropy" in hp:
+        return hp["target_entropy"]
+    if not learner.n_actions:
+        each = getattr(learner.config, "target_entropy_by_std", None)
+        return learner.width * (-1.0 if each is None else each)
+    largest = math.log(learner.n_actions) if batch.mask is None else _largest_entropy(batch)
+    return hp["target_entropy_ratio"] * largest
 
 
 def _largest_entropy(batch: Any) -> Tensor:

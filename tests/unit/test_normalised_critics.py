@@ -12,6 +12,7 @@ from gymnasium import spaces
 from torch import nn
 from torch.nn import functional
 
+from gymnasium_solver.algos import soft
 from gymnasium_solver.algos.batch_rows import rows_of
 from gymnasium_solver.algos.continuous import ActorBatch, both_critics
 from gymnasium_solver.algos.sac import SAC, SACConfig
@@ -233,7 +234,7 @@ def test_target_entropy_of_a_deviation() -> None:
     normal = torch.distributions.Normal(torch.tensor(0.0), torch.tensor(0.15))
     assert each == pytest.approx(float(normal.entropy()), rel=1e-6)
     agent = agent_for(target_std=0.15)
-    assert agent.target_entropy({}, None) == pytest.approx(2 * float(normal.entropy()))
+    assert soft.target_entropy(agent, {}, None) == pytest.approx(2 * float(normal.entropy()))
 
 
 def test_the_actor_learns_first_if_asked(monkeypatch: pytest.MonkeyPatch) -> None:

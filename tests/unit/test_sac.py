@@ -10,6 +10,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 
+from gymnasium_solver.algos import soft
 from gymnasium_solver.algos.continuous import ActorBatch
 from gymnasium_solver.algos.sac import SAC
 from gymnasium_solver.algos.soft import (
@@ -192,7 +193,7 @@ def test_too_little_entropy_raises_the_temperature(gap: float, rises: bool) -> N
     temperature = agent.net.temperature
     assert temperature is not None
     assert agent.alpha is not None
-    loss = agent.train_alpha(torch.tensor(gap), agent.critic, {"policy_lr": 0.1})
+    loss = soft.train_alpha(agent, torch.tensor(gap), agent.critic, {"policy_lr": 0.1})
     assert loss.item() == pytest.approx(math.log(2) * gap)
     assert temperature.alpha == pytest.approx(2 * math.exp(-0.1 * gap))
     assert (temperature.alpha > 2) == rises
@@ -204,7 +205,7 @@ def test_the_temperature_keeps_its_bounds() -> None:
     assert temperature is not None
     assert descent is not None
     for gap, expected in ((-9.0, 0.1), (9.0, -0.2)):
-        agent.train_alpha(torch.tensor(gap), agent.critic, {"policy_lr": 1.0})
+        soft.train_alpha(agent, torch.tensor(gap), agent.critic, {"policy_lr": 1.0})
         assert temperature.log_alpha.item() == pytest.approx(expected)
         assert descent.optimizer.flat.item() == pytest.approx(expected), "where it goes on from"
 
@@ -212,7 +213,7 @@ def test_the_temperature_keeps_its_bounds() -> None:
 def test_target_entropies() -> None:
     def target(agent: SAC, mask: Tensor | None = None, at: float = 0) -> float:
         hp = agent.scheduled_values(int(at), 100)
-        return float(agent.target_entropy(hp, ActorBatch(None, mask)))
+        return float(soft.target_entropy(agent, hp, ActorBatch(None, mask)))
 
     assert target(agent_for(BOX)) == -2
     assert target(agent_for(BOX, target_entropy=-0.7)) == -0.7

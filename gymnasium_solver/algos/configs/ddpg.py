@@ -16,4 +16,3 @@ class DDPGConfig(DeterministicConfig):
     # TD3 without its additions.
     n_critics: ClassVar[int] = 1
     policy_delay: ClassVar[int] = 1
-    target_noise: ClassVar[None] = None
