@@ -233,7 +233,7 @@ def test_cost_aware_search(tmp_path: Path) -> None:
     sweep = create(tmp_path, cost="env_steps")
     run(sweep)
     found = view(str(sweep.path))
-    assert "pareto.png" in draw_all(found)
+    assert sweep.path / "pareto.png" in draw_all(found)
     assert any(row["on_front"] for row in found.rows())
 
 

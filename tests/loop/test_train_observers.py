@@ -251,7 +251,8 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     def run(fake: Fake, observer: Observer | None = None, **fields: Any) -> Run:
         monkeypatch.setattr(videos, "start_process", fake)
         evals = {"eval_freq_epochs": 1, "eval_episodes": 1, "max_epochs": 6, "keep_checkpoints": 1}
-        goal = {"early_stop_on_eval_threshold": None}
+        # Episodes of full length, so that not every evaluation is the best.
+        goal = {"early_stop_on_eval_threshold": None, "max_episode_steps": None}
         return train("ppo", "CartPole-v1", observer, **{**evals, **goal, **fields})
 
     return run
