@@ -63,8 +63,8 @@ def critic_loss(
 def actor_loss(net: ActorCritics, given: Any, burn_in: int = 0) -> Loss:
     """Minus the first critic's value of the actor's action."""
     rows = rows_of(net, given, burn_in)
-    y, beside = continuous.seen_by_actor(net, rows)
+    y, next_y = continuous.seen_by_actor(net, rows)
     with batch_statistics(net.actor) as moments:
-        actions = torch.tanh(net.actor.outputs(y, beside))
+        actions = torch.tanh(net.actor.outputs(y, next_y))
     loss = -rows.mean(net.head.value(net.critic.first(rows.now(net.critic), actions)))
     return loss, {"opt/loss/policy": loss, **continuous.numbered(moments)}

@@ -168,9 +168,9 @@ def critic_loss(
 
 def actor_loss(net: ActorCritics, given: Any, c: Mapping[str, Tensor], burn_in: int = 0) -> Loss:
     rows = rows_of(net, given, burn_in)
-    y, beside = seen_by_actor(net, rows)
+    y, next_y = seen_by_actor(net, rows)
     with batch_statistics(net.actor, _bounds(c)) as moments:
-        actions, log_prob = net.actor.sampled(y, rows.batch.noise, beside)
+        actions, log_prob = net.actor.sampled(y, rows.batch.noise, next_y)
     q = net.head.value(net.critic.values(rows.now(net.critic), actions)).amin(0)
     loss, entropy = rows.mean(c["alpha"] * log_prob - q), -rows.mean(log_prob.detach())
     return loss, {"opt/loss/policy": loss, "opt/policy/entropy": entropy, **numbered(moments)}

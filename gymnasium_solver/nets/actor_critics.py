@@ -6,8 +6,8 @@ observation and the action, or only the observation if they output one value per
 Actions are in the policy's units: [-1, 1] are the bounds of the environment's Box.
 
 With memory, actor and critics have a recurrent core each, over the features of the observations;
-all critics share one. The layers after it get its outputs beside the features of the present
-observation, and critics the action.
+all critics share one. The layers after it get its outputs and the features of the present
+observation, and critics also the action.
 """
 
 import math
@@ -189,22 +189,22 @@ class Actor(Branch):
             y = layer(y)
         return y
 
-    def outputs(self, y: Tensor, beside: Tensor | None = None) -> Tensor:
-        """The outputs from what the layers take. `beside`: of other observations, which pass batch
-        norms together with these."""
-        if beside is None:
+    def outputs(self, y: Tensor, next_y: Tensor | None = None) -> Tensor:
+        """The outputs from what the layers take. `next_y`: that of the next observations, which
+        share the statistics of batch norms with these."""
+        if next_y is None:
             return self.layers(y)
-        return self.layers(torch.cat([y, beside]))[: len(y)]
+        return self.layers(torch.cat([y, next_y]))[: len(y)]
 
     def sampled(
-        self, y: Tensor, noise: Tensor | None, beside: Tensor | None = None
+        self, y: Tensor, noise: Tensor | None, next_y: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Squashed actions [B, A] and their log-probabilities [B], from what the layers take and
         standard normal noise, or with state-dependent exploration the matrix in `sde.draw`.
-        `beside`: see `outputs`."""
+        `next_y`: see `outputs`."""
         if self.sde is None:
             assert noise is not None
-            return squash(self.outputs(y, beside), noise, self.log_std_bound)
+            return squash(self.outputs(y, next_y), noise, self.log_std_bound)
         latent = self.latent(y)
         return squash_sde(self.sde(latent), self.sde.noise(latent))
 

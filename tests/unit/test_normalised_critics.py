@@ -147,7 +147,7 @@ def test_the_actor_of_flash_is_normalised_by_both_observations() -> None:
     x, beside, noise = torch.randn(6, 3), 9 + torch.randn(6, 3), torch.zeros(6, 2)
     with batch_statistics(agent.net.actor) as moments:
         rows = (agent.net.actor.features(agent.net.encoder(part)) for part in (x, beside))
-        agent.net.actor.sampled(next(rows), noise, beside=next(rows))
+        agent.net.actor.sampled(next(rows), noise, next_y=next(rows))
     torch.testing.assert_close(moments[0][0], torch.cat([x, beside]).mean(0))
 
 

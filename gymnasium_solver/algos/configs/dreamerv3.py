@@ -131,7 +131,7 @@ class DreamerV3Config(WorldModelConfig):
     barlow_coef: NonNegative = 0.05
     """Weight of that loss, with decoder_free."""
     replay_critic_coef: NonNegative = 0.3
-    """Weight of the critic's loss on returns of the replay, beside imagined ones."""
+    """Weight of the critic's loss on returns of the replay, added to that on imagined ones."""
     imagination_steps: Annotated[Count, searched("int:10..20")] = 15
     """Steps that are imagined from each replayed state. More: sees further, model errors add up,
     slower."""

@@ -354,7 +354,7 @@ class _Translation:
     """Each method takes what it knows out of `rest`; what is left has another name at most."""
 
     def __init__(self, rest: dict[str, Any], algo_id: str, library: str) -> None:
-        self.rest, self.algo_id, self.library, self.mapped = rest, algo_id, library, Mapped()
+        self.rest, self.algo_id, self.origin, self.mapped = rest, algo_id, library, Mapped()
         self.is_on_policy = algo_id in _ON_POLICY
         (self.cleanrl if library == "cleanrl" else self.zoo)()
         self.network()
@@ -512,7 +512,7 @@ class _Translation:
         share = self.take("exploration_fraction")
         if start is end is share is None:
             return
-        defaults = {"start": 1.0, "end": 0.05, "to": 0.5 if self.library == "cleanrl" else 0.1}
+        defaults = {"start": 1.0, "end": 0.05, "to": 0.5 if self.origin == "cleanrl" else 0.1}
         given = zip(defaults.items(), (start, end, share), strict=True)
         self.put("epsilon", {key: float(d if v is None else v) for (key, d), v in given})
 
@@ -550,7 +550,7 @@ class _Translation:
 
     def returns_and_advantages(self) -> None:
         """With a replay SB3's n_steps is the length of returns."""
-        if not self.is_on_policy and self.library != "cleanrl":
+        if not self.is_on_policy and self.origin != "cleanrl":
             self.move("n_steps", "n_step")
         value = self.take("normalize_advantage", "norm_adv")
         over = {"ppo": "batch", "a2c": "rollout"}.get(self.algo_id)
