@@ -34,7 +34,7 @@ from gymnasium_solver.data.rollout import Rollout
 from gymnasium_solver.errors import ConfigError, RunError
 from gymnasium_solver.fast.cuda_graph import on_device
 from gymnasium_solver.fast.descent import Descent, Loss
-from gymnasium_solver.fast.execution import FEW_ROWS, FEW_UPDATES, Execution, Work, planned_work
+from gymnasium_solver.fast.execution import Execution, Work, planned_work
 from gymnasium_solver.fast.forward import CompiledForward
 from gymnasium_solver.fast.optimizer import FLAT_KINDS, Ema, FlatOptimizer, Group, Optimizer
 from gymnasium_solver.fast.recorded import LossGradient
@@ -290,11 +290,10 @@ class Learner(Agent):
         is_metric: bool = False,
     ) -> CompiledForward:  # fmt: skip
         """A forward pass that is compiled where updates are; its mode is saved. `is_metric`: it
-        computes metrics once in an update, and is compiled only in a run of many updates, or of
-        large ones."""
-        rows, n_acts = self.config.rollout_rows, self.execution.work.acts
-        n_updates = n_acts / rows * max(1, rows * int(self.config.n_envs) / FEW_ROWS)
-        wanted = wanted and self.execution.compiles and (not is_metric or n_updates > FEW_UPDATES)
+        computes metrics once in an update, and is compiled only where that pays."""
+        rows, how = self.config.rollout_rows, self.execution
+        pays = not is_metric or how.work.is_worth_metrics(rows, rows * int(self.config.n_envs))
+        wanted = wanted and how.compiles and pays
         made = CompiledForward(function, self.net, wanted=wanted, n_numbers=n_numbers)
         self.forwards[name] = made
         return made

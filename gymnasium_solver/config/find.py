@@ -139,9 +139,10 @@ def _is_variant(key: Any, value: Any) -> bool:
         return value is None or isinstance(value, dict)  # else a field, such as sac_scale: 3
     if not isinstance(value, dict):
         return False
+    if "algo_id" in value:
+        return True
     # `env_kwarg:` is a misspelled field, not a variant of that name.
-    misspelt = bool(nearest(key, COMMON, n=1, cutoff=0.8))
-    return "algo_id" in value or (not misspelt and any(name in COMMON for name in value))
+    return any(name in COMMON for name in value) and not nearest(key, COMMON, n=1, cutoff=0.8)
 
 
 def find_configs(pattern: str | None = None) -> list[ConfigEntry]:

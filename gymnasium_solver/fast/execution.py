@@ -24,9 +24,9 @@ GRADIENT_GAIN, LARGE_PRODUCT, ACT_GAIN = 0.25e-3, 1e6, 0.1e-3
 # 0.8 s, with a warm one not at all, and which it is may not matter: half of the delay is the most
 # that is lost in either case.
 WORTH_COMPILING = 0.25
-# In up to this many updates, each of this many rows, the C compiler would take longer than what it
-# saves in metrics.
-FEW_UPDATES, FEW_ROWS = 200, 256
+# In up to this many updates, each of this many samples, the C compiler would take longer than what
+# it saves in metrics.
+FEW_UPDATES, FEW_SAMPLES = 200, 256
 # Gradient steps from which fusing kernels on a GPU, which takes about half a minute, is worth it.
 WORTH_FUSING = 100_000
 # With a recurrent core a gradient is many small operations: it saves about 3 ms (GRU, sequences of
@@ -56,6 +56,12 @@ class Work(NamedTuple):
         gain = GRADIENT_GAIN * (1 + self.samples * self.width**2 / LARGE_PRODUCT)
         gain *= RECURRENT_GAIN if self.is_recurrent else 1
         return bool(self.steps * gain + self.acts * ACT_GAIN > WORTH_COMPILING)
+
+    def is_worth_metrics(self, rows: int, samples: int) -> bool:
+        """Compile the metrics of updates, each of so many rows and samples: in a run of many, or of
+        large ones."""
+        gain = max(1, samples / FEW_SAMPLES) * (RECURRENT_GAIN if self.is_recurrent else 1)
+        return self.acts / rows * gain > FEW_UPDATES
 
 
 def planned_work(config: Any) -> Work:
