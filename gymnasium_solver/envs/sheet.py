@@ -94,6 +94,8 @@ def render_frame(
                 frame = env.render()
                 if frame is not None and frame.ndim == 3:
                     return frame, env.spec.engine
+                if env.spec.engine == "c":
+                    return None, "the file defines no FRAME_WIDTH, FRAME_HEIGHT and render()"
         except (EnvError, ImportError, RuntimeError, OSError) as error:
             reason = first_line(error)
     return None, reason

@@ -28,7 +28,7 @@ from gymnasium_solver.errors import EnvError, Unsupported
 from gymnasium_solver.fast.native.program import NativeForward
 from gymnasium_solver.fast.native.rollout import CompiledRows
 from gymnasium_solver.policies.policy import Acted, Policy
-from gymnasium_solver.spaces.observations import Obs, put_rows, take_rows
+from gymnasium_solver.spaces.observations import Obs, map_obs, put_rows, take_rows
 from gymnasium_solver.timing import Timer
 from gymnasium_solver.training.device_collect import DeviceCollector, keeps_on_host
 from gymnasium_solver.training.epoch_metrics import (
@@ -321,7 +321,6 @@ class Arrays:
     """What a CompiledCollector collects into."""
 
     rows: CompiledRows
-    obs: np.ndarray  # [T + 1, N, ...]
     noise: np.ndarray  # [T, N, ...]
     log_prob: np.ndarray  # [T, N]
     value: np.ndarray | None  # [T, N], if the program returns it
@@ -374,7 +373,8 @@ class CompiledCollector(Collector):
             )
         self._rows_done = n_rows - 1
         activity.rollout_steps = int(np.count_nonzero(rows.valid[:n_rows]))
-        self._obs, self._is_first = arrays.obs[n_rows].copy(), rows.is_first[n_rows].copy()
+        self._obs = map_obs(np.copy, take_rows(rows.obs, n_rows))
+        self._is_first = rows.is_first[n_rows].copy()
         self._carry = {name: kept[n_rows].copy() for name, kept in rows.carry.items()}
         engine.totals = Totals(*(array.copy() for array in arrays.totals(n_rows)))
         if rows.mask is not None:
@@ -404,12 +404,7 @@ class CompiledCollector(Collector):
         takes_masks = getattr(self.policy, "takes_masks", False)
         n_rows, n = rows.reward.shape
         drawn = actions.noise(n, np.random.default_rng(0))
-        if (
-            drawn is None
-            or rows.outputs is None
-            or not isinstance(rows.obs, np.ndarray)
-            or takes_masks != (rows.mask is not None)
-        ):
+        if drawn is None or rows.outputs is None or takes_masks != (rows.mask is not None):
             raise Unsupported("the rows of this policy or of these environments")
         log_prob = np.zeros((n_rows, n), np.float32)
         value = np.zeros_like(log_prob) if program.n_outputs == N_OUTPUTS_WITH_VALUE else None
@@ -426,7 +421,7 @@ class CompiledCollector(Collector):
             "valid": rows.valid,
             **totals,
         }
-        inputs, outputs = [rows.obs, noise], [rows.outputs, rows.actions, log_prob]
+        inputs, outputs = [noise], [rows.outputs, rows.actions, log_prob]
         if rows.carry:
             inputs += [rows.carry["core"], rows.is_first]
             outputs += [rows.carry["core"][1:]]
@@ -435,8 +430,8 @@ class CompiledCollector(Collector):
         if value is not None:
             outputs.append(value)
         units = actions.env_units()
-        compiled = CompiledRows(program, envs, inputs, outputs, arrays, units, rows.mask)
-        return Arrays(compiled, rows.obs, noise, log_prob, value, **totals)
+        compiled = CompiledRows(program, envs, rows.obs, inputs, outputs, arrays, units, rows.mask)
+        return Arrays(compiled, noise, log_prob, value, **totals)
 
 
 # -- demonstrations -------------------------------------------------------------------------

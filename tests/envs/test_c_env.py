@@ -20,7 +20,7 @@ from gymnasium_solver.errors import EnvError, MissingError, UnknownEnvError
 from gymnasium_solver.fast.native import build
 
 pytestmark = pytest.mark.skipif(not build.can_compile(), reason="needs a C compiler")
-COUNTING = Path(__file__).with_name("counting.c")
+COUNTING, PARTS = (Path(__file__).with_name(name) for name in ("counting.c", "parts.c"))
 SMALL = """
 #include "gsolve_env.h"
 #define OBS_SHAPE 2
@@ -111,6 +111,29 @@ def test_masks(tmp_path: Path) -> None:
         env.step(np.array([(t + 1) % 3] * 2))
 
 
+def test_a_dict_has_the_parts_of_the_array(tmp_path: Path) -> None:
+    """The same states are seen with and without OBS_PARTS, also after a resume."""
+    text = re.sub("#define OBS_PARTS.*", "", PARTS.read_text())
+    flat = made(text, tmp_path)
+    env = make_vector_env(f"c:{PARTS}", 2)
+    assert {name: part.shape for name, part in env.observation_space.items()} == {
+        "seen": (3,), "clock": (1,), "goal": (3,)
+    }  # fmt: skip
+    assert env.observation_space["clock"].high.tolist() == [20]
+    rng = np.random.default_rng(0)
+    whole, seen = flat.reset(3), env.reset(3)
+    for _ in range(40):
+        assert all(env.observation_space[k].contains(v[0]) for k, v in seen.items())
+        joined = np.concatenate([seen[name] for name in ("seen", "clock", "goal")], axis=1)
+        np.testing.assert_array_equal(joined, whole)
+        np.testing.assert_array_equal(env.action_mask, flat.action_mask)
+        actions = (rng.random((2, 3)) * env.action_mask).argmax(axis=1)
+        whole, seen = flat.step(actions).obs, env.step(actions).obs
+    later = make_vector_env(f"c:{PARTS}", 2).restore(env.saved(), *env.totals[1:])
+    for name, part in later.items():
+        np.testing.assert_array_equal(part, seen[name])
+
+
 def test_threads_change_nothing() -> None:
     """Copies have their own states and random numbers, whichever thread steps them."""
     one, two, seven = (make_vector_env("c:snake", 7, env_kwargs={"threads": n}) for n in (1, 2, 7))
@@ -159,6 +182,9 @@ def test_a_changed_file_is_not_resumed(folder: Path) -> None:
 # -- what is wrong --------------------------------------------------------------------------------
 
 
+NAMED = '#define OBS_NAMES "x", "y"\n#define OBS_PARTS {"a", 2}'
+
+
 @pytest.mark.sample(7)
 @pytest.mark.parametrize(
     ("old", "new", "said"),
@@ -173,6 +199,13 @@ def test_a_changed_file_is_not_resumed(folder: Path) -> None:
         ("void observe", "void observed", "observe"),
         ('"gsolve_env.h"', '"gsolve_environment.h"', r"mine.c:2:\d+: fatal error: gsolve_envir"),
         ("OBS_SHAPE 2", "OBS_SHAPE 2\n#define OBS_LOW 1, 2, 3", "OBS_LOW has 3 numbers, expected"),
+        (
+            "OBS_SHAPE 2",
+            'OBS_SHAPE 2\n#define OBS_PARTS {"a", 1}',
+            "have 1 numbers, and OBS_SHAPE is 2",
+        ),
+        ("OBS_SHAPE 2", 'OBS_SHAPE 2\n#define OBS_PARTS {"a", 1}, {"a", 1}', "different names"),
+        ("OBS_SHAPE 2", f"OBS_SHAPE 2\n{NAMED}", "OBS_NAMES and OBS_PARTS exclude each other"),
         ("N_ACTIONS 3", "N_ACTIONS 0", "N_ACTIONS is 0, expected at least 1"),
         ("return false;", "return *(volatile int *)8;", r"it crashes \(Segmentation fault\)"),
         ("return false;", "exit(0);", r"it crashes \(it exits\)"),

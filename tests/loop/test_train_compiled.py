@@ -63,6 +63,7 @@ def plain_training(
 
 MEMORY = {"recurrent_dim": 8, "sequence_length": 8}
 PPO = "CartPole-v1:ppo"
+PARTS = Path(__file__).parents[1] / "envs/parts.c"
 
 
 @pytest.mark.sample(2)
@@ -76,6 +77,7 @@ PPO = "CartPole-v1:ppo"
         (PPO, {"recurrent": "gru", **MEMORY}),
         (PPO, {"recurrent": "lstm", **MEMORY, "max_episode_steps": 7}),
         *(("CartPole-v1:a2c", {}), ("CartPole-v1:reinforce", {}), ("Pendulum-v1:ppo", {})),
+        *((f"{PARTS}:ppo", {}), (f"{PARTS}:ppo", {"recurrent": "gru", **MEMORY})),
         *(("c:cartpole:ppo", {}), ("c:pendulum:ppo", {}), ("c:2048:ppo", {})),
     ],
     ids=str,

@@ -34,7 +34,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -91,7 +91,12 @@ class CompiledEnvs(Protocol):
 
     @property
     def arguments(self) -> ctypes.Structure:
-        """With pointers to a row of each: actions, obs, reward, terminated, truncated."""
+        """With pointers to a row of each: actions, obs, reward, terminated, truncated, and of
+        `parts`."""
+
+    @property
+    def parts(self) -> Mapping[str, int]:
+        """The parts of observations that are a dict, in the order of the pointers."""
 
     @property
     def needs_python(self) -> bool:

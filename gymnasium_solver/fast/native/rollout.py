@@ -2,7 +2,7 @@
 
     y = sum_back(x, carry)      # sums from the end to the start (GAE): the same bits as in NumPy
 
-    rows = CompiledRows(program, envs, [obs, noise], [logits, actions, log_prob], arrays)
+    rows = CompiledRows(program, envs, obs, [noise], [logits, actions, log_prob], arrays)
     rows.begin(done)
     n_done = rows.collect(n_rows)
     act_s = rows.end()
@@ -23,6 +23,7 @@ import numpy as np
 
 from gymnasium_solver.errors import Unsupported
 from gymnasium_solver.fast.native.build import ROLLOUT, CompiledEnvs, is_preferred, load_file
+from gymnasium_solver.tree import leaves_of
 
 if TYPE_CHECKING:
     from gymnasium_solver.fast.native.program import NativeForward  # imports torch
@@ -51,13 +52,15 @@ class Moving(ctypes.Structure):
 
 
 class CompiledRows:
-    """`inputs` and `outputs` [T, N, ...]: of the program, the observations first and the actions
-    second. `rows`: the arrays in ROWS, [T, N], and [T + 1, N] for the totals of episodes."""
+    """`obs` [T + 1, N, ...] or a dict of them, `inputs` and `outputs` [T, N, ...]: of the program,
+    the actions second. `rows`: the arrays in ROWS, [T, N], and [T + 1, N] for the totals of
+    episodes."""
 
     def __init__(
         self,
         program: "NativeForward",
         envs: CompiledEnvs,
+        obs: np.ndarray | dict[str, np.ndarray],
         inputs: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         rows: dict[str, np.ndarray],
@@ -69,12 +72,20 @@ class CompiledRows:
         self.program, self.envs, self._units = program, envs, units
         self.n = rows["reward"].shape[1]
         self.done = np.zeros(self.n, np.bool_)
+        inputs = [*leaves_of(obs), *inputs]
         self._held = (*inputs, *outputs, *rows.values())  # their memory must stay
         columns, outs = program.pointers(inputs, outputs)
-        obs, actions = inputs[0], outputs[1]
-        into = {"obs": obs[1:], "actions": actions} | {
+        into = {"actions": outputs[1]} | {
             name: rows[name] for name in ("reward", "terminated", "truncated")
         }
+        seen = []
+        if isinstance(obs, dict):
+            first, parts = _field(envs.arguments, "parts"), list(envs.parts)
+            for name, part in obs.items():
+                place = first + parts.index(name) * ctypes.sizeof(c_void_p)
+                seen.append((place, part[1:]))
+        else:
+            into["obs"] = obs[1:]
         if masks is not None:
             into["legal"] = masks[1:]
         self._row = row = Row(n=self.n, done=self.done.ctypes.data, envs=_address(envs.arguments))
@@ -85,6 +96,7 @@ class CompiledRows:
             *zip(columns, inputs, strict=True),
             *zip(outs, outputs, strict=True),
             *((_field(envs.arguments, name), array) for name, array in into.items()),
+            *seen,
             *((_field(row, name), rows[name]) for name in ROWS),
         ]
         self._moving = (Moving * len(moving))(

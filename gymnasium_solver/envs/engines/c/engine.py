@@ -57,6 +57,12 @@ class List(ctypes.Structure):
         return [text.decode(errors="replace") for text in found if text]
 
 
+class ObsPart(ctypes.Structure):
+    """As in gsolve_vector.h."""
+
+    _fields_ = [("name", c_char_p), ("size", c_int64)]
+
+
 class Facts(ctypes.Structure):
     """What a file defines; as in gsolve_vector.h."""
 
@@ -68,10 +74,22 @@ class Facts(ctypes.Structure):
         *((name, c_double) for name in ("reward_low", "reward_high", "solved")),
         *((name, List) for name in (
             "shape", "obs_low", "obs_high", "low", "high", "action_names", "obs_names",
+            "obs_parts",
         )),
     ]  # fmt: skip
 
+    @property
+    def obs_type(self) -> Any:
+        return np.uint8 if self.is_bytes else np.float32
 
+    @property
+    def parts(self) -> dict[str, int]:
+        """How many numbers each part of an observation has; none: it is no dict."""
+        given = (ObsPart * self.obs_parts.n).from_address(self.obs_parts.items)
+        return {part.name.decode(): part.size for part in given if part.name}
+
+
+MOST_PARTS = 16
 ROWS = ("actions", "obs", "reward", "terminated", "truncated", "legal")
 
 
@@ -84,6 +102,7 @@ class Envs(ctypes.Structure):
         *((name, c_void_p) for name in ("state", "rng", "length", "done")),
         *((name, c_void_p) for name in ("low", "high", "centre", "scale", "fresh", "fresh_obs")),
         *((name, c_void_p) for name in ROWS),
+        ("parts", c_void_p * MOST_PARTS),
     ]  # fmt: skip
 
 
@@ -106,14 +125,14 @@ class Copies:
     def __init__(self, program: Program, n: int, max_steps: int, threads: int = 1) -> None:
         pool, threads = thread_pool() if threads > 1 else None, min(threads, n)
         facts, functions = program.facts, program.functions
-        shape, width = program.observation.shape or (), facts.action_size
+        shape, width = tuple(facts.shape.numbers(c_int64)), facts.action_size
         self.state = np.zeros((n, facts.state_bytes), np.uint8)
         self.rng, self.length = np.zeros(n, np.uint64), np.zeros(n, np.int64)
         self.done = np.zeros(n, np.bool_)
         self._bounds = _spread(facts.low, max(width, 1)), _spread(facts.high, max(width, 1))
         self.rows = {
             "actions": np.zeros((n, width), np.float32) if width else np.zeros(n, np.int64),
-            "obs": np.zeros((n, *shape), program.observation.dtype),
+            "obs": np.zeros((n, *shape), facts.obs_type),
             "reward": np.zeros(n, np.float32),
             "terminated": np.zeros(n, np.bool_),
             "truncated": np.zeros(n, np.bool_),
@@ -132,6 +151,7 @@ class Copies:
         self._at = ctypes.addressof(self.arguments)
         self.function = functions.gsolve_step
         self._functions = functions
+        self.parts = facts.parts
 
     def reset(self, seed: int) -> None:
         """Seed each copy; copy i keeps its stream when there are more."""
@@ -171,6 +191,7 @@ class Copies:
         self.arguments.centre = self.arguments.scale = None
         for name, place in self._places.items():
             setattr(self.arguments, name, place)
+        self.arguments.parts = (c_void_p * MOST_PARTS)()
 
 
 class CEngine(Engine):
@@ -195,7 +216,7 @@ class CEngine(Engine):
         text = b"".join(file.read_bytes() for file in _sources(_file_of(env_id)))
         self._source = np.frombuffer(hashlib.sha256(text).digest(), np.uint8)
 
-    def _reset(self, seed: int) -> tuple[np.ndarray, Info]:
+    def _reset(self, seed: int) -> tuple[Any, Info]:
         self._copies.reset(seed)
         return self._seen()
 
@@ -204,8 +225,11 @@ class CEngine(Engine):
         obs, info = self._seen()
         return obs, *self._copies.copied("reward", "terminated", "truncated"), info
 
-    def _seen(self) -> tuple[np.ndarray, Info]:
+    def _seen(self) -> tuple[Any, Info]:
         obs, legal = self._copies.copied("obs", "legal")
+        if parts := self._copies.parts:
+            split = np.split(obs, np.cumsum(list(parts.values()))[:-1], axis=1)
+            obs = dict(zip(parts, split, strict=True))
         return obs, {MASK_KEY: legal} if self.program.facts.has_mask else {}
 
     @property
@@ -231,7 +255,7 @@ class CEngine(Engine):
         arrays = {name: getattr(self._copies, name).copy() for name in STATE}
         return {**arrays, "source": self._source}
 
-    def _restored(self, saved: dict[str, np.ndarray]) -> tuple[np.ndarray, Info]:
+    def _restored(self, saved: dict[str, np.ndarray]) -> tuple[Any, Info]:
         if not np.array_equal(saved.get("source", ()), self._source):
             raise EnvError(
                 f"{self.spec.env_id} is not the file that was saved with the run, or a file that "
@@ -328,7 +352,6 @@ def _program(library: ctypes.CDLL, env_id: str) -> Program:
     library.gsolve_render.argtypes = [c_void_p, c_int64, c_void_p]
     facts = Facts.in_dll(library, "gsolve_about")
     shape = tuple(facts.shape.numbers(c_int64))
-    dtype: Any = np.uint8 if facts.is_bytes else np.float32
     sizes = {"OBS_SHAPE": min(shape), "MAX_STEPS": facts.max_steps}
     sizes["ACTION_SIZE" if facts.action_size else "N_ACTIONS"] = (
         facts.action_size or facts.n_actions
@@ -338,8 +361,9 @@ def _program(library: ctypes.CDLL, env_id: str) -> Program:
             raise EnvError(f"{env_id}: {name} is {size}, expected at least 1.")
     ends = (_filled(env_id, name, end, shape) for name, end in
             (("OBS_LOW", facts.obs_low), ("OBS_HIGH", facts.obs_high)))  # fmt: skip
-    low, high = (end.astype(dtype) for end in ends)
-    observation = gymnasium.spaces.Box(low, high, shape, dtype)
+    low, high = (end.astype(facts.obs_type) for end in ends)
+    whole = gymnasium.spaces.Box(low, high, shape, facts.obs_type)
+    observation = _in_parts(env_id, whole, facts) if facts.parts else whole
     n_actions, n_numbers = facts.n_actions + facts.action_size, int(np.prod(shape))
     named = {"ACTION_NAMES": (facts.action_names, n_actions)}
     named["OBS_NAMES"] = facts.obs_names, n_numbers
@@ -352,6 +376,27 @@ def _program(library: ctypes.CDLL, env_id: str) -> Program:
     low, high = (_filled(env_id, name, end, shape).astype(np.float32) for name, end in
                  (("ACTION_LOW", facts.low), ("ACTION_HIGH", facts.high)))  # fmt: skip
     return Program(library, facts, observation, gymnasium.spaces.Box(low, high, shape, np.float32))
+
+
+def _in_parts(env_id: str, whole: gymnasium.spaces.Box, facts: Facts) -> gymnasium.spaces.Dict:
+    parts = facts.parts
+    if len(parts) < facts.obs_parts.n or min(parts.values()) < 1:
+        raise EnvError(
+            f"{env_id}: OBS_PARTS needs parts of 1 or more numbers with different names."
+        )
+    if whole.shape != (sum(parts.values()),):
+        raise EnvError(
+            f"{env_id}: the parts in OBS_PARTS have {sum(parts.values())} numbers, and OBS_SHAPE "
+            f"is {', '.join(map(str, whole.shape))}."
+        )
+    if facts.obs_names.texts():
+        raise EnvError(f"{env_id}: OBS_NAMES and OBS_PARTS exclude each other; remove one of them.")
+    found, start = dict[str, Space](), 0
+    for name, size in parts.items():
+        low, high = (end[start : start + size] for end in (whole.low, whole.high))
+        found[name] = gymnasium.spaces.Box(low, high, (size,), facts.obs_type)
+        start += size
+    return gymnasium.spaces.Dict(found)
 
 
 def _filled(env_id: str, name: str, given: List, shape: tuple[int, ...]) -> np.ndarray:

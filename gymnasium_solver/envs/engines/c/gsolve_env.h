@@ -24,6 +24,8 @@
  *
  *     OBS_TYPE uint8_t                  float if not given
  *     OBS_LOW, OBS_HIGH                 bounds, one number or one for each: #define OBS_LOW -1, -5
+ *     OBS_PARTS {"board", 9}, {"me", 2} observations are a dict of these, which stand one after
+ *                                       another in obs
  *     ACTION_SIZE 2                     in place of N_ACTIONS: real numbers, `const float *action`
  *     ACTION_LOW, ACTION_HIGH           their bounds, which the engine clips to; -1 and 1
  *     ACTION_NAMES "left", "right"      for people; OBS_NAMES likewise

@@ -48,6 +48,9 @@
 #ifndef OBS_NAMES
 #define OBS_NAMES 0
 #endif
+#ifndef OBS_PARTS
+#define OBS_PARTS {0, 0}
+#endif
 #ifndef FRAME_WIDTH
 #define FRAME_WIDTH 0
 #define FRAME_HEIGHT 0
@@ -77,6 +80,17 @@ static const double gsolve_low[] = {ACTION_LOW}, gsolve_high[] = {ACTION_HIGH};
 static const char *const gsolve_action_names[] = {ACTION_NAMES};
 static const char *const gsolve_obs_names[] = {OBS_NAMES};
 
+/* A part of an observation: its name, and how many numbers it has. */
+typedef struct {
+    const char *name;
+    int64_t size;
+} gsolve_obs_part;
+
+static const gsolve_obs_part gsolve_obs_parts[] = {OBS_PARTS};
+#define GSOLVE_N_PARTS (sizeof(gsolve_obs_parts) / sizeof(gsolve_obs_parts[0]))
+#define GSOLVE_MOST_PARTS 16
+_Static_assert(GSOLVE_N_PARTS <= GSOLVE_MOST_PARTS, "OBS_PARTS has more than 16 parts");
+
 /* A list of numbers or texts. */
 typedef struct {
     int64_t n;
@@ -89,7 +103,7 @@ typedef struct {
     int64_t is_bytes, n_actions, action_size, max_steps, frame_width, frame_height, fps, has_mask;
     int64_t state_bytes;
     double reward_low, reward_high, solved;
-    gsolve_list shape, obs_low, obs_high, low, high, action_names, obs_names;
+    gsolve_list shape, obs_low, obs_high, low, high, action_names, obs_names, obs_parts;
 } gsolve_facts;
 
 struct gsolve_envs;
@@ -101,7 +115,7 @@ const gsolve_facts gsolve_about = {
     GSOLVE_MASK, sizeof(State), REWARD_LOW, REWARD_HIGH, SOLVED,
     GSOLVE_LIST(gsolve_shape), GSOLVE_LIST(gsolve_obs_low), GSOLVE_LIST(gsolve_obs_high),
     GSOLVE_LIST(gsolve_low), GSOLVE_LIST(gsolve_high), GSOLVE_LIST(gsolve_action_names),
-    GSOLVE_LIST(gsolve_obs_names),
+    GSOLVE_LIST(gsolve_obs_names), GSOLVE_LIST(gsolve_obs_parts),
 };
 int64_t gsolve_step(struct gsolve_envs *);
 void gsolve_reset(struct gsolve_envs *, const uint64_t *), gsolve_observe(struct gsolve_envs *);
@@ -123,6 +137,7 @@ typedef struct gsolve_envs {
     float *reward;
     uint8_t *terminated, *truncated;
     bool *legal;
+    gsolve_obs *parts[GSOLVE_MOST_PARTS]; /* where the parts of obs go too, if the first is given */
 } gsolve_envs;
 
 static inline void gsolve_begin(gsolve_envs *e, int64_t i) {
@@ -144,7 +159,12 @@ static inline void gsolve_any_legal(bool *legal) {
 }
 
 static inline void gsolve_show(gsolve_envs *e, int64_t i) {
-    observe(&e->state[i], e->obs + i * e->obs_size);
+    gsolve_obs *obs = e->obs + i * e->obs_size;
+    observe(&e->state[i], obs);
+    for (size_t k = 0; e->parts[0] && k < GSOLVE_N_PARTS; obs += gsolve_obs_parts[k++].size) {
+        const int64_t size = gsolve_obs_parts[k].size;
+        memcpy(e->parts[k] + i * size, obs, size * sizeof(gsolve_obs));
+    }
     if (GSOLVE_MASK) {
         bool *legal = e->legal + i * N_ACTIONS;
         for (int k = 0; k < N_ACTIONS; k++) legal[k] = true;
