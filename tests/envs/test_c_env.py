@@ -115,7 +115,7 @@ def test_a_dict_has_the_parts_of_the_array(tmp_path: Path) -> None:
     """The same states are seen with and without OBS_PARTS, also after a resume."""
     text = re.sub("#define OBS_PARTS.*", "", PARTS.read_text())
     flat = made(text, tmp_path)
-    env = make_vector_env(f"c:{PARTS}", 2)
+    env: Any = make_vector_env(f"c:{PARTS}", 2)
     assert {name: part.shape for name, part in env.observation_space.items()} == {
         "seen": (3,), "clock": (1,), "goal": (3,)
     }  # fmt: skip
@@ -129,8 +129,8 @@ def test_a_dict_has_the_parts_of_the_array(tmp_path: Path) -> None:
         np.testing.assert_array_equal(env.action_mask, flat.action_mask)
         actions = (rng.random((2, 3)) * env.action_mask).argmax(axis=1)
         whole, seen = flat.step(actions).obs, env.step(actions).obs
-    later = make_vector_env(f"c:{PARTS}", 2).restore(env.saved(), *env.totals[1:])
-    for name, part in later.items():
+    later: Any = make_vector_env(f"c:{PARTS}", 2)
+    for name, part in later.restore(env.saved(), *env.totals[1:]).items():
         np.testing.assert_array_equal(part, seen[name])
 
 
