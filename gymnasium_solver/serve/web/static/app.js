@@ -42,7 +42,7 @@ function Bar() {
 }
 
 const isCurrent = (page, path) =>
-  page.path === "/" ? path === "/" || path.startsWith("/runs/") : path.startsWith(page.path) || (page.also && path.startsWith(page.also));
+  page.path === "/" ? path === "/" || path.startsWith("/runs") : path.startsWith(page.path) || (page.also && path.startsWith(page.also));
 
 function Page() {
   const [tried, setTried] = useState(null);  // {page, error}

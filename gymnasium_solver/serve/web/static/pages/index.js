@@ -20,7 +20,7 @@ export async function open(page) {
 
 /** The page of a path and the values of its parts. */
 export function match(path) {
-  const parts = path.split("/").filter(Boolean);
+  const parts = path === "/runs" ? [] : path.split("/").filter(Boolean);  // runs are the first page
   for (const page of PAGES) {
     const wanted = page.path.split("/").filter(Boolean);
     if (wanted.length !== parts.length) continue;
