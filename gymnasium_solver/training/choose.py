@@ -31,12 +31,13 @@ ON_BOX = 100.0  # how many times more steps PPO must afford than SAC to come fir
 GAMMAS = 0.95, 0.995
 SPARSE_GAMMA = 0.99
 STACKED = 4
-RARE = {"gae_lambda": 0.98}  # a rare reward must reach the steps long before it
+FAR = {"gae_lambda": 0.98}  # where a reward must reach steps long before it
+LONG = 900  # steps of an episode in which it must
 ADDED: dict[str, dict[str, Any]] = {
     "gru": {"recurrent": "gru", "recurrent_dim": 64},
     "stack": {"frame_stack": STACKED},
-    "count": {"intrinsic": {"kind": "count", "coef": 0.3}, **RARE},
-    "rnd": {"intrinsic": {"kind": "rnd", "coef": 0.1}, **RARE},
+    "count": {"intrinsic": {"kind": "count", "coef": 0.3}, **FAR},
+    "rnd": {"intrinsic": {"kind": "rnd", "coef": 0.1}, **FAR},
 }
 """What can be added to a preset."""
 GRU_LR = 3.0  # times the learning rate of a preset: a small core learns slowly
@@ -331,6 +332,8 @@ def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
     """A preset with its additions and measured fields."""
     preset, *added = parts
     fields = {**presets()[preset], **changes}
+    if preset == "ppo_discrete" and p.horizon >= LONG:
+        fields |= FAR
     for part in added:
         fields |= ADDED[part]
         if part == "gru" and p.sees != "image":

@@ -168,6 +168,14 @@ def test_gamma_follows_from_the_length_of_an_episode(horizon: int, gamma: float)
     assert found.first.fields["gamma"] == found.contrast.fields["gamma"] == pytest.approx(gamma)
 
 
+@pytest.mark.parametrize(("horizon", "gae_lambda"), [(1000, 0.98), (500, 0.95)])
+def test_rewards_reach_far_back_in_long_episodes(horizon: int, gae_lambda: float) -> None:
+    assert (
+        choose(dataclasses.replace(CHOICES, horizon=horizon)).first.fields["gae_lambda"]
+        == gae_lambda
+    )
+
+
 def test_what_follows_from_the_length_of_a_run() -> None:
     """A bonus fades, so that the task counts in the end; short budgets have short rollouts."""
     fields = {**presets()["ppo_discrete"], "intrinsic": {"kind": "count", "coef": 0.1}}
