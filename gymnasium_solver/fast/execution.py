@@ -58,8 +58,8 @@ class Work(NamedTuple):
         return bool(self.steps * gain + self.acts * ACT_GAIN > WORTH_COMPILING)
 
     def is_worth_metrics(self, rows: int, samples: int) -> bool:
-        """Compile the metrics of updates, each of so many rows and samples: in a run of many, or of
-        large ones."""
+        """Whether compiling the metrics saves time: in a run of many updates, or of updates with
+        many samples. `rows`, `samples`: of one update."""
         gain = max(1, samples / FEW_SAMPLES) * (RECURRENT_GAIN if self.is_recurrent else 1)
         return self.acts / rows * gain > FEW_UPDATES
 

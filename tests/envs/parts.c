@@ -1,5 +1,5 @@
-/* Observations are a dict, and masks leave two actions: the reward is for the action that `goal`
- * names, which is shown one step before. */
+/* Observations are a dict. The reward is 1 for the action that `goal` showed before the step; masks
+ * leave two actions. */
 #include "gsolve_env.h"
 
 #define OBS_SHAPE 7

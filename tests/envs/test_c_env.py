@@ -202,9 +202,10 @@ NAMED = '#define OBS_NAMES "x", "y"\n#define OBS_PARTS {"a", 2}'
         (
             "OBS_SHAPE 2",
             'OBS_SHAPE 2\n#define OBS_PARTS {"a", 1}',
-            "have 1 numbers, and OBS_SHAPE is 2",
+            "add up to 1, and OBS_SHAPE is 2",
         ),
         ("OBS_SHAPE 2", 'OBS_SHAPE 2\n#define OBS_PARTS {"a", 1}, {"a", 1}', "different names"),
+        ("OBS_SHAPE 2", 'OBS_SHAPE 2\n#define OBS_PARTS {"", 2}', "different names"),
         ("OBS_SHAPE 2", f"OBS_SHAPE 2\n{NAMED}", "OBS_NAMES and OBS_PARTS exclude each other"),
         ("N_ACTIONS 3", "N_ACTIONS 0", "N_ACTIONS is 0, expected at least 1"),
         ("return false;", "return *(volatile int *)8;", r"it crashes \(Segmentation fault\)"),

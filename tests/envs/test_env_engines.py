@@ -142,8 +142,9 @@ print(max(after) - after[0])
 def test_resets_with_a_seed_do_not_keep_the_memory_of_older_pools() -> None:
     """Each is a new pool, 40 MB here, at every evaluation of a training. In a process of its own:
     what other tests left in this one would be counted."""
-    told = subprocess.run([sys.executable, "-c", RESETS], check=True, capture_output=True)
-    assert float(told.stdout) < 60.0
+    child = subprocess.run([sys.executable, "-c", RESETS], check=True, capture_output=True)
+    megabytes_more = float(child.stdout)
+    assert megabytes_more < 60.0
 
 
 def test_cliff_walking_is_the_same_walk(record):

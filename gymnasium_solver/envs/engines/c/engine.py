@@ -84,9 +84,10 @@ class Facts(ctypes.Structure):
 
     @property
     def parts(self) -> dict[str, int]:
-        """How many numbers each part of an observation has; none: it is no dict."""
+        """How many numbers each part of an observation has; empty if observations are no dict."""
         given = (ObsPart * self.obs_parts.n).from_address(self.obs_parts.items)
-        return {part.name.decode(): part.size for part in given if part.name}
+        named = (part for part in given if part.name is not None)  # NULL without OBS_PARTS
+        return {part.name.decode(errors="replace"): part.size for part in named}
 
 
 MOST_PARTS = 16
@@ -380,14 +381,14 @@ def _program(library: ctypes.CDLL, env_id: str) -> Program:
 
 def _in_parts(env_id: str, whole: gymnasium.spaces.Box, facts: Facts) -> gymnasium.spaces.Dict:
     parts = facts.parts
-    if len(parts) < facts.obs_parts.n or min(parts.values()) < 1:
+    if len(parts) < facts.obs_parts.n or "" in parts or min(parts.values()) < 1:
         raise EnvError(
-            f"{env_id}: OBS_PARTS needs parts of 1 or more numbers with different names."
+            f"{env_id}: OBS_PARTS needs parts of at least one number, with different names."
         )
     if whole.shape != (sum(parts.values()),):
         raise EnvError(
-            f"{env_id}: the parts in OBS_PARTS have {sum(parts.values())} numbers, and OBS_SHAPE "
-            f"is {', '.join(map(str, whole.shape))}."
+            f"{env_id}: the sizes in OBS_PARTS add up to {sum(parts.values())}, and OBS_SHAPE is "
+            f"{', '.join(map(str, whole.shape))}."
         )
     if facts.obs_names.texts():
         raise EnvError(f"{env_id}: OBS_NAMES and OBS_PARTS exclude each other; remove one of them.")
