@@ -39,6 +39,7 @@ from gymnasium_solver.experiments.groups import VAL, Group, Member, experiment_g
 from gymnasium_solver.experiments.statistics import FEWEST_SEEDS, Estimate, interval
 from gymnasium_solver.runs import query
 from gymnasium_solver.runs.files import finite, jsonable, write_atomic
+from gymnasium_solver.runs.metrics import TRAIN
 from gymnasium_solver.runs.report import Table, block_markdown
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.runs.words import ScoreText
@@ -363,8 +364,12 @@ def write_tables(declared: Declared, experiment: Experiment, folder: Path) -> li
         write_atomic(path, text.encode())
     if scored:
         files.append(folder / f"{declared.name}.png")
-        draw(scored, files[-1])
+        draw(scored, files[-1], metric=VAL if any(_has_evaluations(g) for g in scored) else TRAIN)
     return files
+
+
+def _has_evaluations(group: Group) -> bool:
+    return any(group.curve_set(VAL))
 
 
 def _markdown(
@@ -400,7 +405,7 @@ def _markdown(
 
 def _curves(groups: Sequence[Group]) -> str:
     """Returns of training and validation of every seed, at most CURVE_POINTS each."""
-    names = ("env_steps", "wall_s", "train/roll/ep_rew/mean", VAL)
+    names = ("env_steps", "wall_s", TRAIN, VAL)
     lines: list[tuple[Any, ...]] = [("label", "seed", "env_steps", "wall_s", "train", "val")]
     for group in groups:
         for member in group.members:

@@ -20,6 +20,7 @@ from gymnasium_solver.experiments.benchmark import (
 )
 from gymnasium_solver.experiments.experiment import CONFIGS, FOLDER
 from gymnasium_solver.experiments.statistics import Estimate
+from gymnasium_solver.runs.metrics import TRAIN, VAL
 from tests.experiments.fake_runs import finished
 
 ROOT = Path(__file__).parents[2]
@@ -131,6 +132,22 @@ def test_the_table_comes_from_run_folders(tmp_path: Path) -> None:
     assert [(row["label"], row["seed"], row["val"]) for row in curves[3:5]] == [
         ("CartPole-v1:ppo", "4", "410"), ("wide", "1", "100"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("logged", [VAL, TRAIN])
+def test_curves_are_those_of_training_where_nothing_was_evaluated(
+    logged: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared = read_benchmark(declare(tmp_path))
+    experiment = take_up(declared, tmp_path)
+    first = experiment.members[0]
+    run = finished(tmp_path, first.run, 400.0, first.seed)
+    run.log_metrics({"env_steps": 10, "wall_s": 1.0, logged: 400.0})
+    found = []
+    draw = lambda groups, path, metric: found.append(metric)  # noqa: E731
+    monkeypatch.setattr("gymnasium_solver.experiments.benchmark.draw", draw)
+    write_tables(declared, experiment, tmp_path / "out")
+    assert found == [logged]
 
 
 def test_one_seed_has_no_interval_in_json(tmp_path: Path) -> None:
