@@ -74,6 +74,9 @@ class Program:
         self._columns = (c_void_p * max(1, len(columns)))()
         self._row_outs = [about for kind, about in self.lowered.outputs if kind == "rows"]
         self._row_out = (c_void_p * max(1, len(self._row_outs)))()
+        self._has_numbers_only = all(
+            kind == "rows" or not about[1] for kind, about in self.lowered.outputs
+        )
         self.numbers = np.zeros(max(1, n_coefficients), np.float32)
         self._sums = _memory(4 * self.layout.sums * self.layout.lanes).view(torch.float32)
         self._uniform = _memory(self.layout.uniform)
@@ -179,7 +182,10 @@ class Program:
         return held, self.set_row_outputs(n)
 
     def _outputs(self, rows: list[Tensor], numbers: Tensor) -> list[Tensor]:
-        left, found, single = iter(rows), [], numbers.unbind()
+        left, found = iter(rows), []
+        # One call for all where each is a number. The moments of batch norms are vectors of
+        # hundreds, each of which would become a tensor.
+        single = numbers.unbind() if self._has_numbers_only else numbers
         for kind, about in self.lowered.outputs:
             if kind == "rows":
                 found.append(next(left))
