@@ -50,7 +50,7 @@ BOX_STEPS, IMAGE_STEPS = 30_000, 1_000_000  # of SAC and TD3, which update at ev
 EVALUATIONS = 20
 EPSILON_SHARES = {"dqn": 0.03, "pqn": 0.5}  # of the steps, in which epsilon falls
 ROUGH_US = {
-    "dqn": 2_500.0, "sac_batch_norm": 8_000.0, "sac_sphere": 14_000.0, "sac_flash": 2_000.0,
+    "dqn": 2_500.0, "sac_batch_norm": 12_000.0, "sac_sphere": 14_000.0, "sac_flash": 2_000.0,
     "sac_goals": 10_000.0, "td3_goals": 10_000.0,
 }  # fmt: skip
 """Microseconds of acting and updates per env step, as seen on one CPU core (sac_flash: a GPU)."""
@@ -91,9 +91,10 @@ def choose(
     reasons: list[str] = []
     first, contrast = _families(probe, affordable or {}, has_gpu, reasons)
     changes = _measured(probe, reasons)
-    return Choice(
-        candidate(first, changes, probe), candidate(contrast, changes, probe), tuple(reasons)
-    )
+    candidates = [candidate(parts, changes, probe) for parts in (first, contrast)]
+    if (gamma := candidates[0].fields["gamma"]) < changes["gamma"]:
+        reasons.append(f"{candidates[0].name}: gamma {gamma:.4g}, the most of this preset")
+    return Choice(candidates[0], candidates[1], tuple(reasons))
 
 
 def families(probe: Probe, has_gpu: bool = False) -> dict[str, Candidate]:
@@ -329,9 +330,10 @@ def _measured(p: Probe, reasons: list[str]) -> dict[str, Any]:
 
 
 def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
-    """A preset with its additions and measured fields."""
+    """A preset with its additions and measured fields. Its own gamma is the most it gets."""
     preset, *added = parts
-    fields = {**presets()[preset], **changes}
+    own = presets()[preset]
+    fields = {**own, **changes, "gamma": min(changes.get("gamma", 1.0), own.get("gamma", 1.0))}
     if preset == "ppo_discrete" and p.horizon >= LONG:
         fields |= FAR
     for part in added:
