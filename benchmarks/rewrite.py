@@ -7,7 +7,6 @@ For when the form of a table or a rule changes. A test fails when a table is sta
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from benchmarks import (
@@ -68,18 +67,22 @@ PAGES: dict[str, Callable[[dict[str, Any]], str]] = {
 """By the `benchmark` field of a result. Older results lack it and are recognised by their keys."""
 # Results whose page is written by hand: one run each, described together.
 BY_HAND = ("pong_pixels", "pong_pixels_v4")
-# Tables of `gsolve benchmark`, made from run folders; benchmarks/<name>.yaml declares them.
-DECLARED = tuple(path.stem for path in (ROOT / "benchmarks").glob("*.yaml"))
 
 
 def main() -> None:
-    for path in sorted(RESULTS.glob("*.json")):
-        if path.stem not in (*BY_HAND, *DECLARED):
-            text = page(json.loads(path.read_text()))
-            target = path.with_suffix(".md")
-            if not target.exists() or target.read_text() != text:
-                target.write_text(text)
-                print(Path(target).relative_to(ROOT))
+    for name, result in results().items():
+        if name in BY_HAND:
+            continue
+        text, target = page(result), RESULTS / f"{name}.md"
+        if not target.exists() or target.read_text() != text:
+            target.write_text(text)
+            print(target.relative_to(ROOT))
+
+
+def results() -> dict[str, dict[str, Any]]:
+    """All raw figures by name, without those of `gsolve benchmark`, which writes its own tables."""
+    found = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    return {name: result for name, result in found.items() if "experiment" not in result}
 
 
 def page(result: dict[str, Any]) -> str:

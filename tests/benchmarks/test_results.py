@@ -1,6 +1,5 @@
 """The published tables: made from the raw figures, solved by the held-out test."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +8,13 @@ import pytest
 from benchmarks import learning, rewrite
 from gymnasium_solver.bench import harness
 
-NAMES = [
-    path.stem
-    for path in sorted(rewrite.RESULTS.glob("*.json"))
-    if path.stem not in rewrite.DECLARED
-]
+RESULTS = rewrite.results()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in rewrite.BY_HAND])
+@pytest.mark.parametrize("name", [name for name in RESULTS if name not in rewrite.BY_HAND])
 def test_the_table_is_up_to_date(name: str) -> None:
-    result = json.loads((rewrite.RESULTS / f"{name}.json").read_text())
     written = (rewrite.RESULTS / f"{name}.md").read_text()
-    assert written == rewrite.page(result), "run: python -m benchmarks.rewrite"
+    assert written == rewrite.page(RESULTS[name]), "run: python -m benchmarks.rewrite"
 
 
 def run(score: float | None, threshold: float | None = 475.0, **more: Any) -> dict[str, Any]:
@@ -75,7 +69,6 @@ def test_a_copy_without_git_is_told_its_commit(tmp_path: Path, monkeypatch: Any)
 
 def test_the_readme_quotes_no_unpublishable_result() -> None:
     readme = (Path(rewrite.ROOT) / "README.md").read_text()
-    for name in NAMES:
-        result = json.loads((rewrite.RESULTS / f"{name}.json").read_text())
+    for name, result in RESULTS.items():
         if "parts" not in result and harness.unpublishable(result):
             assert f"results/{name}." not in readme, f"{name} is not for publishing"
