@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium_solver.envs.catalogue import space_text
 from gymnasium_solver.envs.env_findings import examine, steps_per_s
 from gymnasium_solver.envs.make import env_from_fields
-from gymnasium_solver.envs.random_steps import Rollout, ambiguity, record
+from gymnasium_solver.envs.random_steps import Rollout, ambiguity, random_episodes, record
 from gymnasium_solver.envs.spec import eval_envs
 from gymnasium_solver.envs.vector import VectorEnv
 from gymnasium_solver.errors import EnvError
@@ -121,8 +121,7 @@ def probe(
     `costs`: also the time of a step. `examines`: also look for errors in it, which takes longer.
     EnvError if it cannot be made."""
     begun_s, given = time.monotonic(), given or {}
-    is_one = eval_envs(env_id, given.get("vectorization_mode", "auto")) == "one"
-    with closing(env_from_fields(env_id, 1 if is_one else N_ENVS, given)) as env:
+    with closing(_env(env_id, given, N_ENVS)) as env:
         rollout, masks = _random_steps(env, most_steps, most_s), env.action_mask is not None
         step_us = _step_us(env_id, given, 1) if costs else None
         if not np.isfinite(rollout.reward).all():
@@ -157,6 +156,21 @@ def probe(
             problems=tuple(_problems(env_id, given)) if examines else (),
             seconds=time.monotonic() - begun_s,
         )
+
+
+def measured_again(p: Probe, given: Mapping[str, Any], episodes: int) -> Probe:
+    """With the returns of so many whole random episodes: among those that end within a few steps,
+    short ones are too frequent."""
+    found: list[float] = []
+    with closing(_env(p.env_id, given, min(episodes, MANY_ENVS))) as env:
+        while len(found) < episodes:
+            found += random_episodes(env, seed=len(found))[0]
+    return replace(p, episodes=len(found), random_mean=fmean(found), random_sd=stdev(found))
+
+
+def _env(env_id: str, given: Mapping[str, Any], n_envs: int) -> VectorEnv:
+    is_one = eval_envs(env_id, given.get("vectorization_mode", "auto")) == "one"
+    return env_from_fields(env_id, 1 if is_one else n_envs, given)
 
 
 def _random_steps(env: VectorEnv, most_steps: float, most_s: float) -> Rollout:

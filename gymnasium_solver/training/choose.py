@@ -21,7 +21,14 @@ import gymnasium
 from gymnasium_solver.config.load import overlay_changes
 from gymnasium_solver.config.yaml_file import read_file
 from gymnasium_solver.envs.make import FRAME_OPTIONS
-from gymnasium_solver.envs.probe import NO_LIMIT, ONLY_ACTIONS, SHARE, Probe, probe
+from gymnasium_solver.envs.probe import (
+    FEWEST_EPISODES,
+    NO_LIMIT,
+    ONLY_ACTIONS,
+    SHARE,
+    Probe,
+    probe,
+)
 from gymnasium_solver.registry import config_class
 
 SPARSE = 0.01  # share of steps with another reward than the usual one
@@ -310,6 +317,11 @@ def pays_actions_only(p: Probe) -> bool:
 # -- what is measured ----------------------------------------------------------------------------
 
 
+def eval_episodes(p: Probe) -> int:
+    """Of an evaluation: more where they are short."""
+    return max(FEWEST_EPISODES, min(EVAL_EPISODES, EVAL_STEPS // max(p.horizon, 1)))
+
+
 def _measured(p: Probe, reasons: list[str]) -> dict[str, Any]:
     """Fields that follow from measurements, whatever the preset."""
     gamma = min(max(1.0 - 5.0 / max(p.horizon, 1), GAMMAS[0]), GAMMAS[1])
@@ -318,8 +330,8 @@ def _measured(p: Probe, reasons: list[str]) -> dict[str, Any]:
         gamma, why = SPARSE_GAMMA, f"{why} with rare rewards"
     reasons.append(f"{why}: gamma {gamma:.4g}")
     changes: dict[str, Any] = {"gamma": gamma}
-    if EVAL_STEPS // p.horizon > 20:
-        changes["eval_episodes"] = min(EVAL_EPISODES, EVAL_STEPS // p.horizon)
+    if (episodes := eval_episodes(p)) > FEWEST_EPISODES:
+        changes["eval_episodes"] = episodes
     if p.threshold is not None and p.random_mean is not None:
         beyond = BEYOND * max(0.0, p.threshold - p.random_mean)
         changes["early_stop_on_eval_threshold"] = float(f"{p.threshold + beyond:.4g}")

@@ -484,7 +484,9 @@ def test_a_race_that_tells_nothing_is_won_by_the_first_choice(
     made = Solve.__new__(Solve)
     made.experiment = experiment.create([(n, config) for n in ("first", "contrast")], [1], tmp_path)
     members = made.experiment.members
-    made.probe, made.state, made.budget = DENSE, {"lines": []}, Budget(env_steps=1_000)
+    probe_of_many = dataclasses.replace(DENSE, episodes=1_000, random_sd=500.0)  # standard error 16
+    made.probe, made.budget, made._began_s = probe_of_many, Budget(env_steps=1_000), 0.0
+    made.state = {"lines": [], "spent_s": 0.0}
     made.state["candidates"] = {name: {"algo_id": "ppo"} for name in ("first", "contrast")}
     told: list[str] = []
     monkeypatch.setattr(Solve, "_say", lambda self, stage, text: told.append(stage))
@@ -519,6 +521,26 @@ def test_a_score_counts_as_learnt_beyond_both_uncertainties() -> None:
     assert not is_above_random(-1140.0, None, DENSE)  # random: -1200, standard error 32
     assert is_above_random(-1130.0, None, DENSE)
     assert not is_above_random(-1130.0, 10.0, DENSE)
+
+
+def test_whole_random_episodes_are_played_where_those_of_the_probe_leave_it_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Eight episodes of 0 or 1 in a short probe: 0.375 with a standard error of 0.18."""
+    few = probe("CartPole-v1", costs=False, examines=False)
+    few = dataclasses.replace(few, random_mean=30.0, random_sd=40.0, episodes=8)
+    monkeypatch.setattr(Solve, "spent_s", 10.0)
+    made = Solve.__new__(Solve)
+    made.state = {"candidates": {"first": {"policy_lr": 1e-3}}, "given": {}, "lines": []}
+    made._told, made._tell = 0, lambda stage, text: None
+    made.probe = few
+    assert made._is_above_random(70.0)
+    assert not made._is_above_random(-10.0)
+    assert made.probe is few  # both are clear
+    assert made._is_above_random(40.0)
+    assert made.probe.episodes == 20
+    assert 15 < (made.probe.random_mean or 0.0) < 30
+    assert from_dict(made.state["probe"]) == made.probe
 
 
 def test_a_config_in_place_of_an_environment(capsys: pytest.CaptureFixture[str]) -> None:
@@ -690,6 +712,35 @@ def test_a_training_that_learns_nothing_is_replaced_once(
     assert sum(run.env_steps for run in solve.runs) + solve.probe.steps <= 20_000 + 512
 
 
+POOR = Candidate("poor", {**presets()["ppo_discrete"], "policy_lr": 1e-9})
+
+
+def test_a_replaced_training_that_was_better_is_tested_and_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that was killed after it was replaced does not train it further."""
+    monkeypatch.setattr(Solve, "_early", lambda self, run: (POOR, "it learns nothing"))
+    solve = create("CartPole-v1", Budget(env_steps=9_000), tmp_path, seed=3)
+
+    def dies(now: Solve) -> None:
+        if len(now.runs) > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        solve.run(on_poll=dies)
+    steps = solve.runs[0].env_steps
+    again = load(solve.path)
+    again.run()
+    first, poor = again.runs
+    assert first.env_steps == steps
+    assert poor.variant == "poor"
+    assert poor.test is not None
+    assert (poor.best_score or 0.0) < (first.best_score or 0.0)
+    assert again.verdict["run"] == first.id
+    assert again.verdict["kind"] in ("solved", "learnt")
+    assert "it is tested too" in str(again.state["lines"])
+
+
 def test_what_the_environment_ends_is_not_tried_with_another_preset(tmp_path: Path) -> None:
     """And the error says what happened and how to go on."""
     solve = create(f"{__name__}:LateNan-v0", Budget(20_000), tmp_path, seed=3, name="late")
@@ -700,6 +751,23 @@ def test_what_the_environment_ends_is_not_tried_with_another_preset(tmp_path: Pa
     assert "return of an episode is nan" in text
     assert text.endswith("logarithms. Once that is mended: gsolve solve --resume late")
     assert "restart" not in solve.state
+
+
+def test_a_training_that_rises_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is hardly better than random actions so far."""
+    made = Solve.__new__(Solve)
+    monkeypatch.setattr(Solve, "_is_above_random", lambda self, score: False)
+    monkeypatch.setattr(Solve, "_replacement", lambda self, run, why: (POOR, why))
+    monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, best={"score": 0.68}))
+    monkeypatch.setattr(solving, "late_score", lambda run: None)
+    for scores, is_replaced in {
+        (0.24, 0.42, 0.33, 0.45, 0.28, 0.31, 0.40, 0.56, 0.68, 0.62): False,
+        (0.24, 0.42, 0.33, 0.45, 0.28, 0.31, 0.40, 0.22): True,
+        (0.1, 0.2, 0.3): True,  # too few to tell
+    }.items():
+        monkeypatch.setattr(solving, "curve", lambda run, name, found=scores: points(*found))
+        found = made._early(Run(Path("a")))
+        assert (found is not None) is is_replaced
 
 
 @pytest.mark.parametrize(("share", "at", "fields", "is_replaced"), [

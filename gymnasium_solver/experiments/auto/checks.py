@@ -124,17 +124,14 @@ def outlook(points: Sequence[tuple[int, float]], threshold: float | None = None)
     if len(late) < FEWEST_POINTS or (threshold is not None and late[-1][1] >= threshold):
         return None
     steps, scores = np.array(late, np.float64).T
-    apart = steps - steps.mean()
-    slope = float(apart @ scores / (apart @ apart))
-    left = scores - scores.mean() - slope * apart
-    stderr = math.sqrt(float(left @ left) / (len(late) - 2) / float(apart @ apart))
+    slope, stderr = _slope(steps, scores)
     per = 10 ** max(0, math.floor(math.log10(steps[-1])) - 1)
     rise = f"{per * slope:,.3g} ± {per * CLEARLY * stderr:,.2g} per {per:,} steps"
     is_flat = slope * float(np.ptp(steps)) <= FLAT * float(np.abs(scores).max())
     if is_flat or slope <= CLEARLY * stderr:
         text = "no clear rise any more"
         return Outlook(slope, stderr, None, text if is_flat else f"{text} ({rise})")
-    now = float(scores.mean() + slope * apart[-1])
+    now = float(scores.mean() + slope * (steps[-1] - steps.mean()))
     if threshold is not None and now < threshold:
         more = math.ceil((threshold - now) / slope)
         soonest = math.ceil((threshold - now) / (slope + CLEARLY * stderr))
@@ -144,6 +141,22 @@ def outlook(points: Sequence[tuple[int, float]], threshold: float | None = None)
     return Outlook(slope, stderr, more, f"still rising by {rise}: {more:,} more steps are worth it")
 
 
+def is_rising(points: Sequence[tuple[int, float]]) -> bool:
+    """Whether all evaluations so far (env steps, score) rise clearly."""
+    if len(points) < FEWEST_POINTS:
+        return False
+    slope, stderr = _slope(*np.array(points, np.float64).T)
+    return slope > CLEARLY * stderr
+
+
+def _slope(steps: np.ndarray, scores: np.ndarray) -> tuple[float, float]:
+    """Of a straight line through the scores, and its standard error."""
+    apart = steps - steps.mean()
+    slope = float(apart @ scores / (apart @ apart))
+    left = scores - scores.mean() - slope * apart
+    return slope, math.sqrt(float(left @ left) / (len(steps) - 2) / float(apart @ apart))
+
+
 # -- the verdict ----------------------------------------------------------------------------------
 
 
@@ -151,8 +164,19 @@ def is_above_random(mean: float, stderr: float | None, p: Probe) -> bool:
     """Whether a mean return is above that of random actions by more than both are uncertain."""
     if p.random_mean is None:
         return True
-    random_se = (p.random_sd or 0.0) / math.sqrt(max(p.episodes, 1))
-    return mean - Z * (stderr or 0.0) > p.random_mean + 2.0 * random_se
+    return mean - Z * (stderr or 0.0) > p.random_mean + _random_error(p)
+
+
+def is_unclear(mean: float, stderr: float | None, p: Probe) -> bool:
+    """Whether more random episodes could tell if a mean return is above theirs."""
+    if p.random_mean is None:
+        return False
+    is_near = abs(mean - p.random_mean) <= Z * (stderr or 0.0) + _random_error(p)
+    return is_near or p.random_sd is None
+
+
+def _random_error(p: Probe) -> float:
+    return CLEARLY * (p.random_sd or 0.0) / math.sqrt(max(p.episodes, 1))
 
 
 def disagreement(scores: Mapping[str, float], p: Probe) -> str | None:

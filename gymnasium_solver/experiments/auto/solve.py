@@ -31,7 +31,14 @@ from gymnasium_solver.config.code import accept, named_plugins
 from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.envs.modules import refuse_module
-from gymnasium_solver.envs.probe import SHARE, Probe, from_dict, probe, probe_text
+from gymnasium_solver.envs.probe import (
+    SHARE,
+    Probe,
+    from_dict,
+    measured_again,
+    probe,
+    probe_text,
+)
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.experiments import experiment as experiments
 from gymnasium_solver.experiments import pool as pools
@@ -47,7 +54,14 @@ from gymnasium_solver.runs.query import RunSummary, get_config, get_details, get
 from gymnasium_solver.runs.run import Run, is_run, runs_root
 from gymnasium_solver.runs.words import OF_THE_ENV
 from gymnasium_solver.training.activity import sigterm_exits
-from gymnasium_solver.training.choose import Candidate, by_length, choose, has_gpu, kind_of
+from gymnasium_solver.training.choose import (
+    Candidate,
+    by_length,
+    choose,
+    eval_episodes,
+    has_gpu,
+    kind_of,
+)
 from gymnasium_solver.training.live import request_edit
 from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.seeds import draw_seed
@@ -332,7 +346,7 @@ class Solve:
         every = [score for row in race.values() for score in row["scores"]]
         scale = max(self.probe.random_sd or 0.0, max(every, default=0.0) - min(every, default=0.0))
         is_close = means[best] - means[first] <= CLOSE * scale
-        is_learnt = bool(every) and checks.is_above_random(means[best], None, self.probe)
+        is_learnt = bool(every) and self._is_above_random(means[best])
         winner = best if is_learnt and not is_close else first
         seeds = {m: -math.inf if s is None else s for m, s in scores.items() if m.group == winner}
         why = "" if winner == best else ", as chosen: no clear difference"
@@ -351,6 +365,8 @@ class Solve:
     def _train(self) -> Iterator[bool]:
         """Give the winner the rest, and look at it on the way."""
         task = self._main_task()
+        if "restart" in self.state:  # decided by a coordinator that was killed
+            self.pool.stop(task)
         self._save()
         yield from self._watch(task)
         if task.state == pools.FAILED and "restart" not in self.state:
@@ -367,6 +383,20 @@ class Solve:
                 yield False
             if again.state == pools.FAILED:
                 self._failed("the restart", again)
+            yield from self._test_replaced(Run(task.folder), Run(again.folder))
+
+    def _test_replaced(self, first: Run, again: Run) -> Iterator[bool]:
+        """A training that was replaced has no test: it gets one if its policy was better."""
+        if not is_run(first.path) or (found := get_run(first)).status == pools.FINISHED:
+            return
+        score, other = found.best_score, get_run(again).best_score if is_run(again.path) else None
+        if score is None or (other is not None and other >= score):
+            return
+        name = self.state["winner"]["name"]
+        self._say("check", f"{name} was better, {_number(score)}: it is tested too")
+        changes = (("max_env_steps", found.env_steps), ("test_episodes", "auto"))
+        task = self.pool.add(Continued(first.path, (), "test", changes=changes))
+        yield from self.pool.waiting_for([task])
 
     def _failed(self, what: str, task: Task) -> None:
         self._failure = f": {(task.reason or '').rstrip('.')}"
@@ -420,7 +450,7 @@ class Solve:
                 if share >= at and name not in done:
                     found = look(Run(task.folder))
                     done[name] = None if found is None else found[1]
-                    if found is not None and self._has_reserve:
+                    if found is not None and self._has_reserve and "restart" not in self.state:
                         self._plan_restart(*found)
                         self.pool.stop(task)
                     self._save()
@@ -469,11 +499,29 @@ class Solve:
         return run.env_steps / max(run.max_env_steps or 1, 1)
 
     def _early(self, run: Run) -> tuple[Candidate, str] | None:
-        """A training that is not better than random actions is replaced, by cause."""
+        """A training that is not better than random actions is replaced, by cause. One that rises
+        goes on."""
         seen = [s for s in (late_score(run), get_run(run).best_score) if s is not None]
-        if not seen or checks.is_above_random(score := max(seen), None, self.probe):
+        if not seen or self._is_above_random(score := max(seen)):
+            return None
+        if checks.is_rising(curve(run, VALIDATION)):
             return None
         return self._replacement(run, f"{_number(score)} is not above random actions")
+
+    def _is_above_random(self, score: float, stderr: float | None = None) -> bool:
+        """The probe has few random episodes: where they leave it open, more are played."""
+        p, episodes = self.probe, eval_episodes(self.probe)
+        if self.spent_s and (cost_s := 1e-6 * (p.step_us or 0.0) * p.horizon):
+            episodes = min(episodes, int(SHARE * self.spent_s / cost_s))
+        if checks.is_unclear(score, stderr, p) and episodes > p.episodes:
+            fields = next(iter(self.state["candidates"].values()))  # have a time limit for all
+            self.probe = measured_again(p, fields | self.state["given"], episodes)
+            self.state["probe"] = asdict(self.probe)
+            self._say(
+                "probe",
+                f"{self.probe.episodes} random episodes return {_number(self.probe.random_mean)}",
+            )
+        return checks.is_above_random(score, stderr, self.probe)
 
     def _late(self, run: Run) -> tuple[Candidate, str] | None:
         """One that stands still below the threshold, too."""
@@ -541,6 +589,8 @@ class Solve:
         chosen = max(tested, key=lambda run: run.best_score or -math.inf)
         ahead = self.state.get("checks", {}).get("outlook") or {}
         more_steps = None if "restart" in self.state else ahead.get("more_steps")
+        if not chosen.solved and chosen.test is not None:
+            self._is_above_random(chosen.test["mean"], chosen.test["stderr"])
         found = checks.judged(chosen, self.probe, self._apart(tested), more_steps) | {
             "run": chosen.id, "env_steps": self._steps_spent(), "seconds": self.spent_s
         }  # fmt: skip
