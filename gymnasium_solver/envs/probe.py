@@ -84,6 +84,8 @@ class Probe:
     by_action: float | None = None
     """Share of the variance of the rewards that a real-valued action alone explains: near 1, no
     reward for a state was met, only costs of moving. None where it cannot be told."""
+    rewarded: float | None = None
+    """Share of the random episodes that met another reward than the usual one."""
 
 
 def from_dict(found: Mapping[str, Any]) -> Probe:
@@ -145,6 +147,7 @@ def probe(
             threshold=env.spec.reward_threshold,
             **_returns(rollout, env.spec.max_episode_steps or NO_LIMIT),
             **_rewards(rollout),
+            rewarded=_rewarded(rollout),
             ambiguous=unclear.share,
             history=unclear.history,
             hidden=hidden_share(env.action_space, rollout),
@@ -229,6 +232,21 @@ def _rewards(rollout: Rollout) -> dict[str, Any]:
         "reward_density": 1.0 - float(counts[most] / counts.sum()),
         "usual_reward": float(values[most]),
     }
+
+
+def _rewarded(rollout: Rollout) -> float | None:
+    """Of the episodes that have ended, each with its rewards."""
+    usual, met, found = _rewards(rollout)["usual_reward"], False, []
+    for n in range(rollout.reward.shape[1]):
+        met = False
+        for reward, is_over, is_reset in zip(
+            rollout.reward[:, n], rollout.is_over[:, n], rollout.is_reset[:, n], strict=True
+        ):
+            met |= not is_reset and reward != usual
+            if is_over:
+                found.append(met)
+                met = False
+    return fmean(found) if found else None
 
 
 def _step_us(env_id: str, given: Mapping[str, Any], n_envs: int) -> float:

@@ -32,6 +32,7 @@ from gymnasium_solver.envs.probe import (
 from gymnasium_solver.registry import config_class
 
 SPARSE = 0.01  # share of steps with another reward than the usual one
+MET = 0.2  # share of random episodes with such a reward, from which on it need not be searched for
 HIDDEN = 0.2  # share of the next observation that only the step before tells
 AMBIGUOUS = 0.05
 ON_BOX = 100.0  # how many times more steps PPO must afford than SAC to come first
@@ -288,10 +289,16 @@ def _discrete_choice(p: Probe, say: Any) -> tuple[Parts, Parts]:
     if p.sees == "discrete":
         say(f"{p.observes} and a choice of actions: Q-learning of a table; contrast PPO")
         return ("pqn_table",), ("ppo_discrete",)
-    if is_sparse(p):
+    if is_sparse(p) and (p.rewarded or 0.0) >= MET:
+        say(
+            f"{_rare(p)}, but {p.rewarded:.0%} of the random episodes meet one (often from "
+            f"{MET:.0%} on): PPO; contrast DQN"
+        )
+    elif is_sparse(p):
         say(f"{_rare(p)}: PPO with a count-based bonus; contrast DQN")
         return ("ppo_discrete", "count"), ("dqn",)
-    say("a choice of actions: PPO; contrast DQN")
+    else:
+        say("a choice of actions: PPO; contrast DQN")
     return ("ppo_discrete",), ("dqn",)
 
 

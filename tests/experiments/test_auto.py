@@ -131,6 +131,8 @@ def test_real_valued_actions(
         ({"sees": "discrete"}, {}, ("pqn_table", "ppo_discrete")),
         ({"reward_density": 0.0}, {}, ("ppo_discrete+count", "dqn")),
         ({"reward_density": 0.0, "terminated": 1.0}, {}, ("ppo_discrete", "dqn")),
+        ({"reward_density": 0.003, "rewarded": 0.3}, {}, ("ppo_discrete", "dqn")),
+        ({"reward_density": 0.003, "rewarded": 0.1}, {}, ("ppo_discrete+count", "dqn")),
         ({"ambiguous": 0.3, "history": 2}, {}, ("ppo_discrete+gru", "ppo_discrete")),
         ({"ambiguous": 0.3}, {}, ("ppo_discrete", "ppo_discrete+gru")),
         ({"has_masks": True}, {}, ("ppo_discrete", "ppo_discrete+count")),
@@ -308,6 +310,16 @@ def test_a_probe_and_its_file() -> None:
     assert 15 < (found.random_mean or 0.0) < 30
     assert found.hidden == pytest.approx(0.0, abs=0.02)
     assert from_dict(json.loads(json.dumps(dataclasses.asdict(found)))) == found
+
+
+@pytest.mark.parametrize(("env_id", "rewarded"), [
+    ("Memory/RepeatPreviousEasy-v0", 1.0),
+    ("CartPole-v1", 0.0),  # each step pays the same
+    ("MiniGrid-Empty-5x5-v0", 0.4),  # one in 300 steps
+])  # fmt: skip
+def test_how_many_random_episodes_meet_a_reward(env_id: str, rewarded: float) -> None:
+    found = probe(env_id, costs=False, examines=False)
+    assert found.rewarded == pytest.approx(rewarded, abs=0.2)
 
 
 def test_rewards_that_are_not_numbers_are_one_line(tmp_path: Path) -> None:
