@@ -65,7 +65,8 @@ ROUGH_US = {
 ON_POLICY_US, IMAGE_US = 60.0, 2_000.0
 PATIENCE_MINUTES = 30.0  # of updates by a replay preset, where the budget is no time
 LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
-FEWEST_UPDATES, FEWEST_STEPS = 64, 16  # of PPO: a short budget has short rollouts
+FEWEST_UPDATES, FEWEST_STEPS = 32, 16  # of PPO: a short budget has short rollouts
+GRADIENT_STEPS, SMALLEST_BATCH = 3_500, 64  # of PPO: and small batches, for as many gradient steps
 EVAL_STEPS, EVAL_EPISODES = 10_000, 1_000  # of an evaluation where episodes are short
 RANDOM_EPISODES, RANDOM_SHARE = 5, 0.1  # before learning, where rewards are rare; of a run at most
 LEAST_RANDOM, MOST_RANDOM = 1_000, 5_000  # of these steps
@@ -142,7 +143,10 @@ def by_length(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
     if fields["algo_id"] == "ppo":
         while n_steps > FEWEST_STEPS and FEWEST_UPDATES * n_envs * n_steps > steps:
             n_steps //= 2
-        batch_size = min(int(fields["batch_size"]), max(64, n_envs * n_steps // 4))
+        most = int(fields["n_epochs"]) * steps // GRADIENT_STEPS
+        batch_size = int(fields["batch_size"])
+        while batch_size > max(SMALLEST_BATCH, most):
+            batch_size //= 2
         found |= {"n_steps": n_steps, "batch_size": batch_size}
     found["eval_freq_epochs"] = max(1, steps // (EVALUATIONS * n_envs * n_steps))
     if fields.get("noise_correlation"):

@@ -193,8 +193,10 @@ def test_what_follows_from_the_length_of_a_run() -> None:
     assert found["intrinsic"]["coef"] == {"start": 0.1, "end": 0.0, "to": 50_000}
     assert (found["n_steps"], found["batch_size"]) == (128, 256)
     short = by_length(fields, 10_000)
-    assert (short["n_steps"], short["batch_size"]) == (16, 64)
-    assert 10_000 // (8 * short["n_steps"]) >= 64
+    assert (short["n_steps"], short["batch_size"]) == (32, 64)
+    assert 10_000 // (8 * short["n_steps"]) >= 32
+    middle = by_length(fields, 50_000)
+    assert (middle["n_steps"], middle["batch_size"]) == (128, 128)
     build_config({"env_id": "CartPole-v1", **fields, **short})
 
 
