@@ -32,7 +32,7 @@ from gymnasium_solver.spaces.observations import (
     obs_arrays,
     part_spaces,
 )
-from gymnasium_solver.spaces.space_types import choices, is_box, is_discrete
+from gymnasium_solver.spaces.space_types import bounded, choices, is_box, is_discrete
 
 N_ENVS = 4
 MANY_ENVS = 64
@@ -86,6 +86,7 @@ class Probe:
     reward for a state was met, only costs of moving. None where it cannot be told."""
     rewarded: float | None = None
     """Share of the random episodes that met another reward than the usual one."""
+    is_bounded: bool = True  # no real-valued action may be as large as it likes
 
 
 def from_dict(found: Mapping[str, Any]) -> Probe:
@@ -148,6 +149,7 @@ def probe(
             **_returns(rollout, env.spec.max_episode_steps or NO_LIMIT),
             **_rewards(rollout),
             rewarded=_rewarded(rollout),
+            is_bounded=moves != "box" or bool(bounded(env.action_space).all()),
             ambiguous=unclear.share,
             history=unclear.history,
             hidden=hidden_share(env.action_space, rollout),

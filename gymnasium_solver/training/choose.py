@@ -108,9 +108,12 @@ def choose(
 
 def families(probe: Probe, has_gpu: bool = False) -> dict[str, Candidate]:
     """An on-policy and an off-policy candidate, whose costs are worth knowing."""
-    on = ppo_for(probe)
-    off = ("sac_flash" if has_gpu else "sac_batch_norm") if probe.moves == "box" else "dqn"
-    return {name: candidate((preset,), {}, probe) for name, preset in (("on", on), ("off", off))}
+    names = {"on": ppo_for(probe)}
+    if probe.moves != "box":
+        names["off"] = "dqn"
+    elif probe.is_bounded:
+        names["off"] = "sac_flash" if has_gpu else "sac_batch_norm"
+    return {kind: candidate((preset,), {}, probe) for kind, preset in names.items()}
 
 
 # -- a training without a race --------------------------------------------------------------------
@@ -228,7 +231,7 @@ def _families(
     ratio = affordable.get("on", 1.0) / max(affordable.get("off", 1.0), 1e-9)
     say = reasons.append
     ppo = ppo_for(p)
-    if p.has_goals and p.moves == "box":
+    if p.has_goals and p.moves == "box" and p.is_bounded:
         say("observations have goals: SAC with hindsight; contrast TD3 with hindsight")
         return ("sac_goals",), ("td3_goals",)
     if p.has_masks or p.moves == "product":
@@ -265,6 +268,8 @@ def ppo_for(p: Probe) -> str:
 
 
 def _box(p: Probe, ratio: float, has_gpu: bool) -> Parts:
+    if not p.is_bounded:
+        return ("ppo_box", "rnd") if is_sparse(p) else ("ppo_box",)
     if is_sparse(p):
         return ("sac_sphere",)
     return ("ppo_box",) if ratio >= ON_BOX else ("sac_flash" if has_gpu else "sac_batch_norm",)
@@ -272,6 +277,9 @@ def _box(p: Probe, ratio: float, has_gpu: bool) -> Parts:
 
 def _box_choice(p: Probe, ratio: float, has_gpu: bool, say: Any) -> tuple[Parts, Parts]:
     first = _box(p, ratio, has_gpu)
+    if not p.is_bounded:
+        say("actions without bounds, which SAC needs: PPO with and without an RND bonus")
+        return first, ("ppo_box",) if is_sparse(p) else ("ppo_box", "rnd")
     if is_sparse(p):
         what = _rare(p)
         if pays_actions_only(p):
@@ -312,12 +320,11 @@ def _rare(p: Probe) -> str:
 
 def is_sparse(p: Probe) -> bool:
     """Whether random actions hardly meet another reward than the usual one, or than the cost of an
-    action. If the usual one is not 0 and episodes end by themselves, their lengths tell policies
+    action. If steps cost or pay and episodes end by themselves, their lengths tell policies
     apart."""
-    if pays_actions_only(p):
-        return True
-    counts_steps = p.usual_reward != 0 and (p.terminated or 0.0) > SPARSE
-    return p.reward_density < SPARSE and not counts_steps
+    if p.usual_reward != 0 and (p.terminated or 0.0) > SPARSE:
+        return False
+    return p.reward_density < SPARSE or pays_actions_only(p)
 
 
 def pays_actions_only(p: Probe) -> bool:
