@@ -149,7 +149,7 @@ def probe(
             **_returns(rollout, env.spec.max_episode_steps or NO_LIMIT),
             **_rewards(rollout),
             rewarded=_rewarded(rollout),
-            is_bounded=moves != "box" or bool(bounded(env.action_space).all()),
+            is_bounded=not is_box(env.action_space) or bool(bounded(env.action_space).all()),
             ambiguous=unclear.share,
             history=unclear.history,
             hidden=hidden_share(env.action_space, rollout),
