@@ -771,10 +771,27 @@ def test_what_the_environment_ends_is_not_tried_with_another_preset(tmp_path: Pa
     assert "restart" not in solve.state
 
 
+@pytest.mark.parametrize(("best", "is_replaced"), [(-1150.0, True), (-1000.0, False)])
+def test_the_best_of_several_evaluations_is_above_random_by_more_than_luck(
+    best: float, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random episodes of a deviation of 200: the best of a few means of 50 has luck."""
+    made = Solve.__new__(Solve)
+    made.probe = dataclasses.replace(DENSE, random_sd=200.0, episodes=10_000)
+    made.state = {"lines": [], "spent_s": 0.0}
+    made._began_s = 0.0
+    monkeypatch.setattr(Solve, "_replacement", lambda self, run, why: (POOR, why))
+    monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, best={"score": best}))
+    monkeypatch.setattr(solving, "late_score", lambda run: -1200.0)
+    monkeypatch.setattr(solving, "curve", lambda run, name: points(-1200.0, -1190.0, -1200.0))
+    assert (made._early(Run(Path("a"))) is not None) is is_replaced
+
+
 def test_a_training_that_rises_is_not_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Though it is hardly better than random actions so far."""
     made = Solve.__new__(Solve)
-    monkeypatch.setattr(Solve, "_is_above_random", lambda self, score: False)
+    made.probe = DENSE
+    monkeypatch.setattr(Solve, "_is_above_random", lambda self, score, stderr: False)
     monkeypatch.setattr(Solve, "_replacement", lambda self, run, why: (POOR, why))
     monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, best={"score": 0.68}))
     monkeypatch.setattr(solving, "late_score", lambda run: None)

@@ -25,7 +25,7 @@ N_STEP = 3
 MEASURED = ("gamma", "max_episode_steps")  # kept by whatever replaces a preset
 FEWEST_POINTS = 5
 FLAT = 1e-3  # rise over the second half, as a share of the score, that counts as none
-CLEARLY = 2.0  # standard errors
+CLEARLY, SURELY = 2.0, 3.0  # standard errors
 Z = 1.96
 
 
@@ -146,7 +146,7 @@ def is_rising(points: Sequence[tuple[int, float]]) -> bool:
     if len(points) < FEWEST_POINTS:
         return False
     slope, stderr = _slope(*np.array(points, np.float64).T)
-    return slope > CLEARLY * stderr
+    return slope > SURELY * stderr
 
 
 def _slope(steps: np.ndarray, scores: np.ndarray) -> tuple[float, float]:

@@ -73,6 +73,7 @@ VALIDATION = "val/roll/ep_rew/mean"
 EARLY, LATE, LAST = 0.25, 0.4, 0.85  # of the training, when it is looked at
 RESERVE = 0.15  # of the budget: no restart with less
 EARLIEST = {"on": 5_000, "off": 10_000}  # env steps: before, a preset has hardly learnt yet
+WINDOW = 100  # episodes of a mean training return
 CLOSE = 0.1  # of the scale of scores: a smaller difference does not overrule the choice
 STALLED = "reward_stalled"
 Tell = Callable[[str, str], None]
@@ -501,12 +502,15 @@ class Solve:
     def _early(self, run: Run) -> tuple[Candidate, str] | None:
         """A training that is not better than random actions is replaced, by cause. One that rises
         goes on."""
-        seen = [s for s in (late_score(run), get_run(run).best_score) if s is not None]
-        if not seen or self._is_above_random(score := max(seen)):
+        scores = (late_score(run), WINDOW), (get_run(run).best_score, eval_episodes(self.probe))
+        known = [(score, episodes) for score, episodes in scores if score is not None]
+        spread = self.probe.random_sd or 0.0
+        if not known or any(self._is_above_random(s, spread / math.sqrt(n)) for s, n in known):
             return None
         if checks.is_rising(curve(run, VALIDATION)):
             return None
-        return self._replacement(run, f"{_number(score)} is not above random actions")
+        best = max(score for score, _ in known)
+        return self._replacement(run, f"{_number(best)} is not above random actions")
 
     def _is_above_random(self, score: float, stderr: float | None = None) -> bool:
         """The probe has few random episodes: where they leave it open, more are played."""
