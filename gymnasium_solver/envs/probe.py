@@ -237,17 +237,12 @@ def _rewards(rollout: Rollout) -> dict[str, Any]:
 
 
 def _rewarded(rollout: Rollout) -> float | None:
-    """Of the episodes that have ended, each with its rewards."""
-    usual, met, found = _rewards(rollout)["usual_reward"], False, []
-    for n in range(rollout.reward.shape[1]):
-        met = False
-        for reward, is_over, is_reset in zip(
-            rollout.reward[:, n], rollout.is_over[:, n], rollout.is_reset[:, n], strict=True
-        ):
-            met |= not is_reset and reward != usual
-            if is_over:
-                found.append(met)
-                met = False
+    usual = _rewards(rollout)["usual_reward"]
+    is_unusual = (rollout.reward != usual) & ~rollout.is_reset
+    found: list[bool] = []
+    for met, over in zip(is_unusual.T, rollout.is_over.T, strict=True):  # of one environment
+        ends = np.flatnonzero(over)
+        found += [bool(part.any()) for part in np.split(met, ends + 1)[: len(ends)]]
     return fmean(found) if found else None
 
 
