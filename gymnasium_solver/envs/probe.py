@@ -86,7 +86,7 @@ class Probe:
     reward for a state was met, only costs of moving. None where it cannot be told."""
     rewarded: float | None = None
     """Share of the random episodes that met another reward than the usual one."""
-    is_bounded: bool = True  # no real-valued action may be as large as it likes
+    is_bounded: bool = True  # every real-valued action has two finite bounds
 
 
 def from_dict(found: Mapping[str, Any]) -> Probe:
@@ -164,12 +164,14 @@ def probe(
 
 
 def measured_again(p: Probe, given: Mapping[str, Any], episodes: int) -> Probe:
-    """With the returns of so many whole random episodes: among those that end within a few steps,
-    short ones are too frequent."""
+    """The probe with the mean return of so many complete random episodes (two at least), in place
+    of those that happened to end within its few steps, which are shorter than usual."""
     found: list[float] = []
     with closing(_env(p.env_id, given, min(episodes, MANY_ENVS))) as env:
         while len(found) < episodes:
             found += random_episodes(env, seed=len(found))[0]
+    if not np.isfinite(found).all():
+        raise EnvError(f"{p.env_id}: a random episode has a return that is not a number.")
     return replace(p, episodes=len(found), random_mean=fmean(found), random_sd=stdev(found))
 
 

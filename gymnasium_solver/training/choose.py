@@ -320,8 +320,8 @@ def _rare(p: Probe) -> str:
 
 def is_sparse(p: Probe) -> bool:
     """Whether random actions hardly meet another reward than the usual one, or than the cost of an
-    action. If steps cost or pay and episodes end by themselves, their lengths tell policies
-    apart."""
+    action. Not where each step is rewarded and episodes terminate: then their lengths differ, and
+    with them the returns."""
     if p.usual_reward != 0 and (p.terminated or 0.0) > SPARSE:
         return False
     return p.reward_density < SPARSE or pays_actions_only(p)

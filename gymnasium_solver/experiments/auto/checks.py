@@ -168,7 +168,7 @@ def is_above_random(mean: float, stderr: float | None, p: Probe) -> bool:
 
 
 def is_unclear(mean: float, stderr: float | None, p: Probe) -> bool:
-    """Whether more random episodes could tell if a mean return is above theirs."""
+    """Whether too few random episodes are known to decide if a mean return is above theirs."""
     if p.random_mean is None:
         return False
     is_near = abs(mean - p.random_mean) <= Z * (stderr or 0.0) + _random_error(p)

@@ -398,6 +398,8 @@ class Solve:
         changes = (("max_env_steps", found.env_steps), ("test_episodes", "auto"))
         task = self.pool.add(Continued(first.path, (), "test", changes=changes))
         yield from self.pool.waiting_for([task])
+        if task.state == pools.FAILED:
+            self._failed("its test", task)
 
     def _failed(self, what: str, task: Task) -> None:
         self._failure = f": {(task.reason or '').rstrip('.')}"
@@ -513,19 +515,25 @@ class Solve:
         return self._replacement(run, f"{_number(best)} is not above random actions")
 
     def _is_above_random(self, score: float, stderr: float | None = None) -> bool:
-        """The probe has few random episodes: where they leave it open, more are played."""
+        """The probe has few random episodes: more are played where they do not decide it."""
         p, episodes = self.probe, eval_episodes(self.probe)
         if self.spent_s and (cost_s := 1e-6 * (p.step_us or 0.0) * p.horizon):
             episodes = min(episodes, int(SHARE * self.spent_s / cost_s))
-        if checks.is_unclear(score, stderr, p) and episodes > p.episodes:
-            fields = next(iter(self.state["candidates"].values()))  # have a time limit for all
-            self.probe = measured_again(p, fields | self.state["given"], episodes)
-            self.state["probe"] = asdict(self.probe)
-            self._say(
-                "probe",
-                f"{self.probe.episodes} random episodes return {_number(self.probe.random_mean)}",
-            )
+        if checks.is_unclear(score, stderr, p) and episodes > max(1, p.episodes):
+            self._play_random(episodes)
         return checks.is_above_random(score, stderr, self.probe)
+
+    def _play_random(self, episodes: int) -> None:
+        """An environment that fails here costs no verdict: the probe's episodes are kept."""
+        fields = next(iter(self.state["candidates"].values()))  # all have the same time limit
+        try:
+            self.probe = measured_again(self.probe, fields | self.state["given"], episodes)
+        except Exception as error:  # an environment may raise anything
+            self._say("problem", f"random episodes failed, {type(error).__name__}: {error}")
+            return
+        self.state["probe"] = asdict(self.probe)
+        mean = _number(self.probe.random_mean)
+        self._say("probe", f"{self.probe.episodes} random episodes return {mean} on average")
 
     def _late(self, run: Run) -> tuple[Candidate, str] | None:
         """One that stands still below the threshold, too."""
