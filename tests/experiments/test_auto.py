@@ -734,7 +734,6 @@ def test_a_killed_coordinator_goes_on(tmp_path: Path, short_races: None) -> None
     assert len(again.runs) == 4
 
 
-@pytest.mark.slow
 def test_a_training_that_learns_nothing_is_replaced_once(
     tmp_path: Path, short_races: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
