@@ -7,9 +7,8 @@ norm a loss also returns the statistics of its batch (nets/renorm.py), which are
 step.
 
 The temperature alpha weights entropy against reward. It is learnt (`ent_coef: auto`) so that the
-policy's entropy stays at `target_entropy`, or it is a number or a schedule. Its gradient is taken
-with respect to log alpha, as in most implementations; the paper uses alpha, which only changes the
-step size.
+policy's entropy stays at `target_entropy`, or it is a number or a schedule. What is learnt is its
+logarithm; `alpha_loss` says along which loss.
 """
 
 import math
@@ -115,9 +114,14 @@ def alpha_now(learner: Any, hp: Hp) -> float | Tensor:
 
 
 def train_alpha(learner: Any, gap: Tensor, like: Descent, hp: Hp) -> Tensor:
-    """One gradient step on log alpha * (entropy - target); too little entropy raises alpha. `gap`:
-    the bracket, which may be overwritten."""
-    loss: Tensor = learner.net.temperature.log_alpha.detach().squeeze(0) * gap
+    """One gradient step on `alpha_loss` times (entropy - target); too little entropy raises alpha.
+    `gap`: the bracket, which may be overwritten."""
+    temperature = learner.net.temperature
+    if learner.config.alpha_loss == "alpha":
+        gap = temperature.alpha * gap  # the loss, and its derivative by log alpha
+        loss: Tensor = gap.clone()
+    else:
+        loss = temperature.log_alpha.detach().squeeze(0) * gap
     learner.alpha.along(gap.reshape(1), hp.get("alpha_lr", hp["policy_lr"]), like)
     return loss
 

@@ -11,8 +11,8 @@ from gymnasium_solver.config.schema import Config
 OWN_GROUPS = {
     "exploration": "exploration epsilon temperature exploration_noise exploration_noise_type "
     "noise_correlation",
-    "entropy": "ent_coef target_entropy target_entropy_ratio alpha_lr log_alpha_min log_alpha_max "
-    "entropy_penalty_coef",
+    "entropy": "ent_coef target_entropy target_entropy_ratio alpha_lr alpha_loss log_alpha_min "
+    "log_alpha_max entropy_penalty_coef",
     "replay": "buffer_size n_step prioritized per_alpha per_beta per_eps combined_replay her "
     "replay_frame_stack replay_dir replay_on_gpu save_replay",
 }

@@ -53,6 +53,23 @@ def test_what_fails_or_disagrees_is_not_used(fault: str, monkeypatch: pytest.Mon
     assert fused.fuse(line.gradient, [torch.ones(2, 3)]) is None
 
 
+@pytest.mark.parametrize(("factor", "is_used"), [(1.001, True), (-1.0, False), (1.5, False)])
+def test_small_gradients_are_compared_by_their_size(
+    factor: float, is_used: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a normalised critic are about 1e-5."""
+
+    def small(inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [1e-5 * inputs[0]]
+
+    def compiled(function: Any, inputs: Any) -> Any:
+        return lambda given: [factor * t for t in function(given)]
+
+    monkeypatch.setattr(fused, "_compiled", compiled)
+    x = torch.randn(2000, generator=torch.Generator().manual_seed(0))
+    assert (fused.fuse(small, [x]) is not None) == is_used
+
+
 @pytest.mark.parametrize(("n_off", "is_used"), [(2, True), (9, False)])
 def test_a_class_drawn_at_a_limit_may_differ(
     n_off: int, is_used: bool, monkeypatch: pytest.MonkeyPatch

@@ -199,6 +199,21 @@ def test_too_little_entropy_raises_the_temperature(gap: float, rises: bool) -> N
     assert (temperature.alpha > 2) == rises
 
 
+def test_steps_along_alpha_are_as_long_as_it_is() -> None:
+    """d(alpha * gap) / d(log alpha) = alpha * gap, as autograd has it."""
+    agent = agent_for(ent_coef="auto_2", alpha_loss="alpha", optimizer="sgd")
+    temperature = agent.net.temperature
+    assert temperature is not None
+    log_alpha = temperature.log_alpha.detach().clone().requires_grad_()
+    expected = log_alpha.exp() * 0.5
+    expected.backward()
+    assert log_alpha.grad is not None
+    loss = soft.train_alpha(agent, torch.tensor(0.5), agent.critic, {"policy_lr": 0.1})
+    assert loss.item() == pytest.approx(expected.item())
+    after = math.log(2) - 0.1 * log_alpha.grad.item()
+    assert temperature.log_alpha.item() == pytest.approx(after)
+
+
 def test_the_temperature_keeps_its_bounds() -> None:
     agent = agent_for(optimizer="sgd", log_alpha_min=-0.2, log_alpha_max=0.1)
     temperature, descent = agent.net.temperature, agent.alpha

@@ -226,6 +226,10 @@ class SoftConfig(CriticKeysFields, OffPolicyConfig, CriticFields):
     explores more; the paper's 0.98 is nearly uniform."""
     alpha_lr: PositiveSchedule | None = None
     """Learning rate of alpha. null: same as policy_lr."""
+    alpha_loss: Literal["log_alpha", "alpha"] = "log_alpha"
+    """What is multiplied by entropy - target entropy in the loss of a learned alpha. log_alpha: as
+    in SB3. alpha: as in the paper, CleanRL and the presets; with Adam a falling alpha falls
+    slower, a rising one rises faster."""
     log_alpha_min: Annotated[Float | None, live()] = None
     """Lower bound of the log of a learned alpha. null: no bound."""
     log_alpha_max: Annotated[Float | None, live()] = None
