@@ -778,6 +778,25 @@ def test_a_replaced_training_that_was_better_is_tested_and_judged(
     assert "it is tested too" in str(again.state["lines"])
 
 
+@pytest.mark.parametrize("scores", [(0.0, -1.0), (-1.0, 0.0), (2.0, 0.0)])
+def test_the_run_with_the_best_validation_is_judged(
+    scores: tuple[float, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A best score of 0 is one like any other."""
+    runs = [dataclasses.replace(summary(s, best={"score": s}), id=str(s)) for s in scores]
+    monkeypatch.setattr(Solve, "runs", runs)
+    monkeypatch.setattr(Solve, "_is_above_random", lambda self, score, stderr: False)
+    monkeypatch.setattr(Solve, "_steps_spent", lambda self: 0)
+    judge = "gymnasium_solver.experiments.auto.checks._advice"
+    monkeypatch.setattr(judge, lambda *facts: [])
+    monkeypatch.setattr(solving, "get_config", lambda run: {"env_id": ENV, "algo_id": "ppo"})
+    made = Solve.__new__(Solve)
+    made.path, made.probe, made._began_s, made._told = tmp_path, DENSE, 0.0, 0
+    made.state = {"lines": [], "spent_s": 0.0, "winner": {"name": "x"}}
+    made._tell = lambda stage, text: None
+    assert made._judge()["run"] == str(max(scores))
+
+
 def test_what_the_environment_ends_is_not_tried_with_another_preset(tmp_path: Path) -> None:
     """And the error says what happened and how to go on."""
     solve = create(f"{__name__}:LateNan-v0", Budget(20_000), tmp_path, seed=3, name="late")

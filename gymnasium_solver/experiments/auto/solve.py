@@ -598,7 +598,7 @@ class Solve:
                 f"no training of {self.path.name} has come to a test{self._failure}. Once that is "
                 f"mended: gsolve solve --resume {self.path.name}"
             )
-        chosen = max(tested, key=lambda run: run.best_score or -math.inf)
+        chosen = max(tested, key=lambda run: run.best["score"] if run.best else -math.inf)
         ahead = self.state.get("checks", {}).get("outlook") or {}
         more_steps = None if "restart" in self.state else ahead.get("more_steps")
         if not chosen.solved and chosen.test is not None:
