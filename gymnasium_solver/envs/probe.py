@@ -43,6 +43,10 @@ FEWEST_EPISODES = 20
 FEWEST_PAIRS = 300  # of an observation with its successor, to look for hidden state
 MOST_NUMBERS = 64  # of an observation, to look for hidden state
 FEATURES, RIDGE = 200, 1e-4
+LAGS = (1, 2, 3, 4, 6)  # steps back, to look for what a reward recalls
+SPLITS = 3  # of steps into fitted and judged ones: what holds in all of them is no luck
+RECALL_ROWS = 4_000  # steps that are enough for it
+WIDEST_REWARD = 5.0  # standard deviations: a few crashes may not decide
 ONLY_ACTIONS = 0.99  # of by_action: what is missing is the error of the regression
 
 
@@ -87,6 +91,9 @@ class Probe:
     rewarded: float | None = None
     """Share of the random episodes that met another reward than the usual one."""
     is_bounded: bool = True  # every real-valued action has two finite bounds
+    recalled: float | None = None
+    """How much more of the variance of the rewards is known with one earlier observation, or the
+    sum of all, than from the last one. None where it cannot be told."""
 
 
 def from_dict(found: Mapping[str, Any]) -> Probe:
@@ -154,6 +161,7 @@ def probe(
             history=unclear.history,
             hidden=hidden_share(env.action_space, rollout),
             by_action=action_share(env.action_space, rollout),
+            recalled=recalled_share(env.action_space, rollout),
             step_us=step_us,
             many_step_us=(_step_us(env_id, given, MANY_ENVS) or step_us) if costs else None,
             engine=env.spec.engine,
@@ -173,6 +181,14 @@ def measured_again(p: Probe, given: Mapping[str, Any], episodes: int) -> Probe:
     if not np.isfinite(found).all():
         raise EnvError(f"{p.env_id}: a random episode has a return that is not a number.")
     return replace(p, episodes=len(found), random_mean=fmean(found), random_sd=stdev(found))
+
+
+def recalled_again(p: Probe, given: Mapping[str, Any]) -> Probe:
+    """The probe with what rewards recall, measured in as many random steps as this takes."""
+    with closing(_env(p.env_id, given, N_ENVS)) as env:
+        rollout = record(env, RECALL_ROWS // env.n_envs)
+        found = recalled_share(env.action_space, rollout)
+    return replace(p, recalled=found, steps=p.steps + int(np.count_nonzero(~rollout.is_reset)))
 
 
 def _env(env_id: str, given: Mapping[str, Any], n_envs: int) -> VectorEnv:
@@ -274,11 +290,9 @@ def hidden_share(action_space: Any, rollout: Rollout) -> float | None:
     A state and an action determine the next state up to noise, so the step before adds nothing. If
     velocities are missing, it adds what positions and actions say about them. Predictions are those
     of a ridge regression on random features, judged on steps that it has not seen."""
-    parts = [np.asarray(part) for _, part in obs_arrays(rollout.obs)]
-    if any(part.dtype.kind != "f" for part in parts):
+    if any(np.asarray(part).dtype.kind != "f" for _, part in obs_arrays(rollout.obs)):
         return None
-    obs = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)
-    if obs.shape[2] > MOST_NUMBERS or not np.isfinite(obs).all():
+    if (obs := _numbers(rollout.obs)) is None:
         return None
     before, now, then = obs[:-2], obs[1:-1], obs[2:]
     acts = _action_numbers(action_space, rollout.actions)
@@ -295,6 +309,54 @@ def hidden_share(action_space: Any, rollout: Rollout) -> float | None:
     one = _unexplained(np.concatenate([now, act], 1), change)
     two = _unexplained(np.concatenate([now, act, now - before, last_act], 1), change)
     return float(np.clip(np.median(one - two), 0.0, 1.0))
+
+
+def recalled_share(action_space: Any, rollout: Rollout) -> float | None:
+    """`Probe.recalled`: by ridge regressions of the rewards, as in `hidden_share`, the least of
+    several splits, and the most of several kinds of memory."""
+    obs, first = _numbers(rollout.obs), _numbers(rollout.first_obs, 1)
+    rows = np.flatnonzero(~rollout.is_reset.reshape(-1))[:RECALL_ROWS]
+    reward = rollout.reward.reshape(-1)[rows].astype(np.float64)
+    if obs is None or first is None or len(rows) < FEWEST_PAIRS or np.ptp(reward) == 0:
+        return None
+    wanted = np.clip((reward - reward.mean()) / reward.std(), -WIDEST_REWARD, WIDEST_REWARD)
+    now = np.concatenate([first[None], obs[:-1]])  # acted on
+    known = np.concatenate([now, _action_numbers(action_space, rollout.actions)], 2)
+
+    def unexplained(*given: np.ndarray) -> np.ndarray:
+        inputs = np.concatenate([g.reshape(-1, g.shape[2])[rows] for g in given], 1)
+        every = [_unexplained(inputs, wanted[:, None], seed)[0] for seed in range(SPLITS)]
+        return np.array(every)
+
+    usual = unexplained(known)
+    most = max(float((usual - unexplained(known, m)).min()) for m in _memories(rollout, now, known))
+    return float(np.clip(most, 0.0, 1.0))
+
+
+def _memories(rollout: Rollout, now: np.ndarray, known: np.ndarray) -> list[np.ndarray]:
+    """What an agent could recall at each row: the first observation of the episode, the sum of the
+    earlier ones, or observation and action of some steps ago; 0 before the episode began."""
+    age = np.zeros(now.shape[:2], np.int64)
+    begun, total = now.copy(), np.zeros_like(now)
+    for row in range(1, len(now)):
+        goes_on = ~rollout.is_reset[row - 1]
+        age[row] = np.where(goes_on, age[row - 1] + 1, 0)
+        begun[row] = np.where(goes_on[:, None], begun[row - 1], now[row])
+        total[row] = np.where(goes_on[:, None], total[row - 1] + now[row - 1], 0.0)
+    lagged = [np.where((age >= lag)[..., None], np.roll(known, lag, axis=0), 0.0) for lag in LAGS]
+    return [begun, total, *lagged]
+
+
+def _numbers(obs: Any, n_axes: int = 2) -> np.ndarray | None:
+    """Observations as rows of numbers; None for large ones, for choices alone, which tell nothing
+    as numbers, and where one is not finite."""
+    parts = [np.asarray(part) for _, part in obs_arrays(obs)]
+    width = sum(math.prod(part.shape[n_axes:]) for part in parts)
+    if width > MOST_NUMBERS or all(part.dtype.kind != "f" for part in parts):
+        return None
+    flat = [part.reshape(*part.shape[:n_axes], -1).astype(np.float64) for part in parts]
+    found = np.concatenate(flat, axis=n_axes)
+    return found if np.isfinite(found).all() else None
 
 
 def action_share(space: Any, rollout: Rollout) -> float | None:
@@ -322,9 +384,9 @@ def _action_numbers(space: Any, actions: np.ndarray) -> np.ndarray:
     )
 
 
-def _unexplained(given: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _unexplained(given: np.ndarray, wanted: np.ndarray, seed: int = 0) -> np.ndarray:
     """The share of the variance of each column of `wanted` that `given` does not predict."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     scale = given.std(axis=0)
     inputs = np.clip((given - given.mean(axis=0)) / np.where(scale > 1e-9, scale, 1.0), -5, 5)
     n, width = inputs.shape

@@ -35,6 +35,7 @@ SPARSE = 0.01  # share of steps with another reward than the usual one
 MET = 0.2  # share of random episodes with such a reward, from which on it need not be searched for
 HIDDEN = 0.2  # share of the next observation that only the step before tells
 AMBIGUOUS = 0.05
+RECALLED = 0.4  # of the variance of rewards that an earlier observation tells
 ON_BOX = 100.0  # how many times more steps PPO must afford than SAC to come first
 GAMMAS = 0.95, 0.995
 SPARSE_GAMMA = 0.99
@@ -51,6 +52,8 @@ ADDED: dict[str, dict[str, Any]] = {
 GRU_LR = 3.0  # times the learning rate of a preset: a small core learns slowly
 STEADY = {"normalize_reward": "size", "intrinsic": {"kind": "count", "coef": 1.0}}
 """Of counts, where every step costs or pays the same: then a new state is worth a step at first."""
+OF_A_TABLE = {"intrinsic": {"kind": "count", "coef": 0.1}, "td_lambda": 0.5}
+"""Of counts, where Q-learning of a table explores."""
 BONUS_SHARE = 0.5  # of the steps, in which a bonus falls to 0: it is not what is wanted in the end
 ON_POLICY = ("ppo", "a2c", "pqn")
 STEPS = {"on": 300_000, "off": 100_000}  # of a training whose budget is not given
@@ -68,8 +71,9 @@ LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
 FEWEST_UPDATES, FEWEST_STEPS = 32, 16  # of PPO: a short budget has short rollouts
 GRADIENT_STEPS, SMALLEST_BATCH = 3_500, 64  # of PPO: and small batches, for as many gradient steps
 EVAL_STEPS, EVAL_EPISODES = 10_000, 1_000  # of an evaluation where episodes are short
-RANDOM_EPISODES, RANDOM_SHARE = 5, 0.1  # before learning, where rewards are rare; of a run at most
+RANDOM_EPISODES, RANDOM_SHARE = 5, 0.1  # before an actor of SAC learns; of a run at most
 LEAST_RANDOM, MOST_RANDOM = 1_000, 5_000  # of these steps
+ENDS_BY_ITSELF = 0.5  # share of random episodes: then they are shorter than the time limit
 BEYOND = 0.05  # of the way from random to solved, where a training stops: just at it does not hold
 ENV_FIELDS = (
     "env_kwargs", "env_wrappers", "obs_keys", "max_episode_steps", "vectorization_mode",
@@ -152,7 +156,7 @@ def by_length(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
             batch_size //= 2
         found |= {"n_steps": n_steps, "batch_size": batch_size}
     found["eval_freq_epochs"] = max(1, steps // (EVALUATIONS * n_envs * n_steps))
-    if fields.get("noise_correlation"):
+    if _begins_at_random(fields):
         most = max(LEAST_RANDOM, int(RANDOM_SHARE * steps))
         found["learning_starts"] = min(int(fields["learning_starts"]), most)
     if share := EPSILON_SHARES.get(fields["algo_id"]):
@@ -255,12 +259,22 @@ def _families(
         say(f"{unclear}, and earlier steps do not explain it: chance; contrast a GRU")
         first, _ = _families(replace(p, ambiguous=None), affordable, has_gpu, [])
         return first, (ppo, "gru")
+    if recalls(p):
+        say(
+            f"earlier observations tell {p.recalled:.0%} of the variance of the rewards (memory "
+            f"from {RECALLED:.0%} on): a GRU; contrast without"
+        )
+        return (ppo, "gru"), (ppo,)
     if p.sees == "image":
         say("images: PQN; contrast PPO" if p.moves == "discrete" else "images: PPO")
         return (("pqn_image",) if p.moves == "discrete" else (ppo,)), (ppo, "rnd")
     if p.moves == "box":
         return _box_choice(p, ratio, has_gpu, say)
     return _discrete_choice(p, say)
+
+
+def recalls(p: Probe) -> bool:
+    return p.recalled is not None and p.recalled > RECALLED
 
 
 def ppo_for(p: Probe) -> str:
@@ -299,7 +313,11 @@ def _box_choice(p: Probe, ratio: float, has_gpu: bool, say: Any) -> tuple[Parts,
 
 def _discrete_choice(p: Probe, say: Any) -> tuple[Parts, Parts]:
     if p.sees == "discrete":
-        say(f"{p.observes} and a choice of actions: Q-learning of a table; contrast PPO")
+        table = f"{p.observes} and a choice of actions: Q-learning of a table"
+        if is_sparse(p) and p.usual_reward >= 0:  # where steps cost, values of 0 are hopes already
+            say(f"{table}; {_rare(p)}: with a count-based bonus; contrast PPO with one")
+            return ("pqn_table", "count"), ("ppo_discrete", "count")
+        say(f"{table}; contrast PPO")
         return ("pqn_table",), ("ppo_discrete",)
     if is_sparse(p) and (p.rewarded or 0.0) >= MET:
         say(
@@ -367,17 +385,24 @@ def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
     if preset == "ppo_discrete" and p.horizon >= LONG:
         fields |= FAR
     for part in added:
-        fields |= ADDED[part]
+        fields |= OF_A_TABLE if parts == ("pqn_table", "count") else ADDED[part]
         if part == "gru" and p.sees != "image":
             fields["policy_lr"] *= GRU_LR
-        if part == "count" and is_sparse(p) and p.usual_reward != 0:
+        if part == "count" and preset != "pqn_table" and is_sparse(p) and p.usual_reward != 0:
             fields |= STEADY
-    if fields.get("noise_correlation"):
-        most = RANDOM_EPISODES * p.horizon
-        fields["learning_starts"] = min(max(fields["learning_starts"], most), MOST_RANDOM)
+    is_whole = is_sparse(p) or (p.terminated or 0.0) < ENDS_BY_ITSELF
+    if _begins_at_random(fields) and is_whole:
+        most = min(RANDOM_EPISODES * p.horizon, MOST_RANDOM)
+        fields["learning_starts"] = max(fields["learning_starts"], most)
     if p.sees != "vector" and fields.get("normalize_obs") == "rolling":
         fields["normalize_obs"] = "auto"
     return Candidate("+".join(parts), fields)
+
+
+def _begins_at_random(fields: Mapping[str, Any]) -> bool:
+    """Whether some whole episodes are random: of one alone an actor learns what pays where that
+    episode came to. Not where goals are replaced."""
+    return fields["algo_id"] == "sac" and "her" not in fields
 
 
 @cache

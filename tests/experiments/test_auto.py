@@ -45,7 +45,14 @@ from gymnasium_solver.runs.alerts.rules import RULES
 from gymnasium_solver.runs.query import RunSummary
 from gymnasium_solver.runs.run import Run
 from gymnasium_solver.training import choose as choosing
-from gymnasium_solver.training.choose import Candidate, by_length, choose, is_sparse, presets
+from gymnasium_solver.training.choose import (
+    RECALLED,
+    Candidate,
+    by_length,
+    choose,
+    is_sparse,
+    presets,
+)
 from gymnasium_solver.training.prepare import build_config, load_config
 
 
@@ -119,6 +126,7 @@ def test_every_preset_is_a_config() -> None:
         ({"is_bounded": False, "has_goals": True}, {}, ("ppo_box", "ppo_box+rnd")),
         ({"is_bounded": False, "by_action": 0.999}, {}, ("ppo_box+rnd", "ppo_box")),
         ({"hidden": 0.5}, {}, ("sac_batch_norm+stack", "ppo_box+gru")),
+        ({"recalled": 0.6}, {}, ("ppo_box+gru", "ppo_box")),
         ({"has_goals": True}, {}, ("sac_goals", "td3_goals")),
     ],
 )
@@ -133,6 +141,18 @@ def test_real_valued_actions(
     [
         ({}, {}, ("ppo_discrete", "dqn")),
         ({"sees": "discrete"}, {}, ("pqn_table", "ppo_discrete")),
+        (
+            {"sees": "discrete", "reward_density": 0.0, "usual_reward": 0.0},
+            {},
+            ("pqn_table+count", "ppo_discrete+count"),
+        ),
+        (
+            {"sees": "discrete", "reward_density": 0.0, "usual_reward": -1.0},
+            {},
+            ("pqn_table", "ppo_discrete"),
+        ),
+        ({"recalled": 0.3}, {}, ("ppo_discrete", "dqn")),
+        ({"recalled": 0.6}, {}, ("ppo_discrete+gru", "ppo_discrete")),
         ({"reward_density": 0.0}, {}, ("ppo_discrete+count", "dqn")),
         ({"reward_density": 0.0, "terminated": 1.0}, {}, ("ppo_discrete", "dqn")),
         ({"reward_density": 0.003, "rewarded": 0.3}, {}, ("ppo_discrete", "dqn")),
@@ -204,6 +224,15 @@ def test_what_follows_from_the_length_of_a_run() -> None:
     build_config({"env_id": "CartPole-v1", **fields, **short})
 
 
+def test_a_table_that_explores_is_a_config() -> None:
+    fields = choose(
+        dataclasses.replace(CHOICES, sees="discrete", reward_density=0.0, usual_reward=0.0)
+    ).first.fields
+    config: Any = build_config({"env_id": "FrozenLake-v1", **fields, **by_length(fields, 50_000)})
+    assert config.intrinsic is not None
+    assert (config.td_lambda, config.intrinsic.coef.start) == (0.5, 0.1)
+
+
 def test_a_training_stops_beyond_the_threshold() -> None:
     """One that stops just at it has a lower score than one that goes on."""
     p = dataclasses.replace(CHOICES, threshold=475.0, random_mean=25.0)
@@ -263,6 +292,73 @@ def test_missing_velocities_are_noticed() -> None:
     assert (hidden_share(space, moving_points(sees_velocity=False)) or 0.0) > 0.5
 
 
+def cues(lag: int | None, n_rows: int = 400) -> Rollout:
+    """Noise in which a sign is shown, four at a time, in episodes of ten steps. The last step pays
+    if the action is the sign of the first; with `lag` every step, that of so many steps before."""
+    rng = np.random.default_rng(0)
+    is_reset = np.tile((np.arange(n_rows) % 11 == 10)[:, None], 4)
+    over = np.roll(is_reset, -1, axis=0)
+    actions = rng.integers(2, size=(n_rows, 4))
+    signs = rng.choice([-1.0, 1.0], size=(n_rows + 1, 4))  # seen before each row, and at last
+    starts = np.arange(n_rows + 1) % 11 == 0
+    shown = signs * (starts[:, None] if lag is None else 1.0)
+    ends = np.arange(n_rows + 1) % 11 == 9
+    seen = np.stack([shown, np.tile(ends[:, None], 4), rng.normal(size=shown.shape)], axis=2)
+    told = np.zeros((n_rows, 4), np.float32)
+    for row in range(n_rows):
+        from_row = row - row % 11 if lag is None else row - lag
+        if (ends[row] if lag is None else row % 11 >= lag) and not is_reset[row, 0]:
+            told[row] = actions[row] == (signs[from_row] > 0)
+    return Rollout(
+        seen[0], seen[1:], actions, told, over, np.zeros_like(over), over, is_reset, [], [], []
+    )
+
+
+@pytest.mark.parametrize(("lag", "is_recalled"), [(None, True), (3, True), (0, False)])
+def test_rewards_for_what_was_seen_before_are_noticed(lag: int | None, is_recalled: bool) -> None:
+    found = probing.recalled_share(gymnasium.spaces.Discrete(2), cues(lag))
+    assert found is not None
+    assert (found > RECALLED) is is_recalled
+
+
+def test_rewards_for_what_is_seen_recall_nothing() -> None:
+    points, space = moving_points(sees_velocity=True), gymnasium.spaces.Discrete(2)
+    before = np.concatenate([points.first_obs[None], points.obs[:-1]])
+    for reward in (before[..., 0], -np.abs(before[..., 1]), before[..., 0] > 1.5):
+        given = dataclasses.replace(points, reward=reward.astype(np.float32))
+        assert (probing.recalled_share(space, given) or 0.0) < 0.1
+    assert probing.recalled_share(space, points) is None, "all rewards are equal"
+    whole = dataclasses.replace(
+        points, first_obs=points.first_obs.astype(np.int64), obs=points.obs.astype(np.int64),
+        reward=before[..., 0],
+    )  # fmt: skip
+    assert probing.recalled_share(space, whole) is None, "choices are no numbers"
+
+
+def test_a_training_that_learns_nothing_where_rewards_recall_gets_a_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The probe of a small budget is too short to tell; then it is measured again."""
+    made = Solve.__new__(Solve)
+    made.probe = dataclasses.replace(CHOICES, steps=1000)
+    made.state = {"lines": [], "given": {}, "winner": {"name": "ppo_discrete"}}
+    made._told, made._tell = 0, lambda stage, text: None
+    both = choose(CHOICES).first, choose(CHOICES).contrast
+    made.state["candidates"] = {c.name: c.fields for c in both}
+    monkeypatch.setattr(Solve, "_alerts", lambda self, run: [])
+    found: list[float] = [0.1, 0.8]
+
+    def again(p: Probe, fields: dict[str, Any]) -> Probe:
+        return dataclasses.replace(p, recalled=found.pop(0))
+
+    monkeypatch.setattr(solving, "recalled_again", again)
+    assert made._replacement(Run(Path("a")), "it learns nothing")[0].name == "dqn"
+    assert made._replacement(Run(Path("a")), "it learns nothing")[0].name == "ppo_discrete+gru"
+    made.probe = dataclasses.replace(CHOICES, steps=4000)
+    assert made._replacement(Run(Path("a")), "it learns nothing")[0].name == "dqn"
+    assert not found
+
+
 def test_rewards_that_are_costs_of_actions_only_are_noticed() -> None:
     """Standing still would be learnt before anything else is found, whatever the unit."""
     points, rng = moving_points(sees_velocity=True), np.random.default_rng(0)
@@ -284,11 +380,17 @@ def test_rewards_that_are_costs_of_actions_only_are_noticed() -> None:
 @pytest.mark.parametrize(("horizon", "steps", "starts"), [
     (50, 50_000, 1_000), (999, 100_000, 4_995), (999, 30_000, 3_000), (5_000, 10**6, 5_000)
 ])  # fmt: skip
-def test_rare_rewards_are_looked_for_before_learning(horizon: int, steps: int, starts: int) -> None:
-    p = dataclasses.replace(DENSE, horizon=horizon, by_action=1.0)
-    fields = choose(p).first.fields
-    assert by_length(fields, steps)["learning_starts"] == starts
-    assert "learning_starts" not in by_length(choose(DENSE).first.fields, steps)
+@pytest.mark.parametrize("by_action", [1.0, 0.0])
+def test_some_episodes_are_random_before_an_actor_learns(
+    horizon: int, steps: int, starts: int, by_action: float
+) -> None:
+    """Of one alone it learns what pays where that one came to, such as moving on its back."""
+    p = dataclasses.replace(DENSE, horizon=horizon, by_action=by_action)
+    assert by_length(choose(p).first.fields, steps)["learning_starts"] == starts
+    short = dataclasses.replace(p, terminated=1.0, by_action=0.0)
+    assert by_length(choose(short).first.fields, 10**6)["learning_starts"] == 1_000
+    goals = dataclasses.replace(DENSE, has_goals=True)
+    assert "learning_starts" not in by_length(choose(goals).first.fields, steps)
 
 
 def test_an_episode_that_has_not_ended_has_a_return_too() -> None:
@@ -822,6 +924,23 @@ def test_the_best_of_several_evaluations_is_above_random_by_more_than_luck(
     monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, best={"score": best}))
     monkeypatch.setattr(solving, "late_score", lambda run: -1200.0)
     monkeypatch.setattr(solving, "curve", lambda run, name: points(-1200.0, -1190.0, -1200.0))
+    assert (made._early(Run(Path("a"))) is not None) is is_replaced
+
+
+@pytest.mark.parametrize(("spread", "is_replaced"), [(0.1, True), (0.0, False)])
+def test_one_lucky_episode_is_not_above_random_actions(
+    spread: float, is_replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All random returns were 0, so that their spread says nothing; that of the training does."""
+    made = Solve.__new__(Solve)
+    made.probe = dataclasses.replace(CHOICES, random_mean=0.0, random_sd=0.0, episodes=10_000)
+    made.state = {"lines": [], "spent_s": 0.0}
+    made._began_s = 0.0
+    monkeypatch.setattr(Solve, "_replacement", lambda self, run, why: (POOR, why))
+    monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, best={"score": 0.01}))
+    monkeypatch.setattr(solving, "late_score", lambda run: 0.01)
+    curves = {solving.SPREAD: points(spread), solving.VALIDATION: points(0.0, 0.01)}
+    monkeypatch.setattr(solving, "curve", lambda run, name: curves[name])
     assert (made._early(Run(Path("a"))) is not None) is is_replaced
 
 

@@ -16,7 +16,7 @@ from gymnasium_solver.envs.probe import Probe
 from gymnasium_solver.registry import config_class
 from gymnasium_solver.runs.query import RunSummary, get_details
 from gymnasium_solver.runs.run import Run
-from gymnasium_solver.training.choose import ADDED, Candidate, candidate, ppo_for
+from gymnasium_solver.training.choose import ADDED, Candidate, candidate, ppo_for, recalls
 
 MORE_ENTROPY, LEAST_ENTROPY = 3.0, 0.003
 LOWER_LR = 3.0
@@ -41,6 +41,12 @@ def remedy(alerts: Iterable[str], now: Candidate, p: Probe) -> tuple[Candidate, 
         if found is not None and found.fields != now.fields:
             return found, name
     return None
+
+
+def remembers(now: Candidate, p: Probe) -> Candidate | None:
+    """With a memory, where rewards depend on what was seen before."""
+    is_tried = now.fields.get("recurrent") is not None
+    return None if is_tried or not recalls(p) else _preset(now, p, ppo_for(p), "gru")
 
 
 def _explores(now: Candidate, p: Probe) -> Candidate | None:

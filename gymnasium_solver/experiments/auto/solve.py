@@ -32,12 +32,14 @@ from gymnasium_solver.config.cpus import cpu_count
 from gymnasium_solver.config.load import dump_config
 from gymnasium_solver.envs.modules import refuse_module
 from gymnasium_solver.envs.probe import (
+    RECALL_ROWS,
     SHARE,
     Probe,
     from_dict,
     measured_again,
     probe,
     probe_text,
+    recalled_again,
 )
 from gymnasium_solver.errors import ConfigError, GsolveError, RunError
 from gymnasium_solver.experiments import experiment as experiments
@@ -67,7 +69,7 @@ from gymnasium_solver.training.prepare import build_config
 from gymnasium_solver.training.seeds import draw_seed
 
 WINNER = "winner.yaml"
-RETURNS = "train/roll/ep_rew/mean"
+RETURNS, SPREAD = "train/roll/ep_rew/mean", "train/roll/ep_rew/std"
 OVERTIME = 1.25
 VALIDATION = "val/roll/ep_rew/mean"
 EARLY, LATE, LAST = 0.25, 0.4, 0.85  # of the training, when it is looked at
@@ -506,7 +508,7 @@ class Solve:
         goes on."""
         scores = (late_score(run), WINDOW), (get_run(run).best_score, eval_episodes(self.probe))
         known = [(score, episodes) for score, episodes in scores if score is not None]
-        spread = self.probe.random_sd or 0.0
+        spread = max(self.probe.random_sd or 0.0, *(sd for _, sd in curve(run, SPREAD)[-1:]), 0.0)
         if not known or any(self._is_above_random(s, spread / math.sqrt(n)) for s, n in known):
             return None
         if checks.is_rising(curve(run, VALIDATION)):
@@ -535,6 +537,17 @@ class Solve:
         mean = _number(self.probe.random_mean)
         self._say("probe", f"{self.probe.episodes} random episodes return {mean} on average")
 
+    def _look_for_memory(self) -> None:
+        """A probe of few steps cannot tell what rewards recall."""
+        if self.probe.steps >= RECALL_ROWS:
+            return
+        fields = next(iter(self.state["candidates"].values()))
+        try:
+            self.probe = recalled_again(self.probe, fields | self.state["given"])
+        except Exception as error:  # an environment may raise anything
+            self._say("problem", f"random steps failed, {type(error).__name__}: {error}")
+        self.state["probe"] = asdict(self.probe)
+
     def _late(self, run: Run) -> tuple[Candidate, str] | None:
         """One that stands still below the threshold, too."""
         score, threshold = get_run(run).best_score, self.probe.threshold
@@ -552,9 +565,13 @@ class Solve:
     def _replacement(self, run: Run, why: str) -> tuple[Candidate, str]:
         """What answers an alert of the run; the other preset if there is none."""
         alerts = self._alerts(run)
-        found = checks.remedy(alerts, self._candidate(self.state["winner"]["name"]), self.probe)
+        now = self._candidate(self.state["winner"]["name"])
+        found = checks.remedy(alerts, now, self.probe)
         if found is not None:
             return found[0], f"{why}, alert {found[1]}"
+        self._look_for_memory()
+        if (memory := checks.remembers(now, self.probe)) is not None:
+            return memory, f"{why}, and rewards recall earlier observations"
         return self._other(), f"{why}, alerts {', '.join(alerts)}" if alerts else why
 
     def _candidate(self, name: str) -> Candidate:
