@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -341,8 +342,8 @@ def test_a_training_that_learns_nothing_where_rewards_recall_gets_a_memory(
     """The probe of a small budget is too short to tell; then it is measured again."""
     made = Solve.__new__(Solve)
     made.probe = dataclasses.replace(CHOICES, steps=1000)
-    made.state = {"lines": [], "given": {}, "winner": {"name": "ppo_discrete"}}
-    made._told, made._tell = 0, lambda stage, text: None
+    made.state = {"lines": [], "given": {}, "winner": {"name": "ppo_discrete"}, "spent_s": 0.0}
+    made._told, made._tell, made._began_s = 0, lambda stage, text: None, time.monotonic()
     both = choose(CHOICES).first, choose(CHOICES).contrast
     made.state["candidates"] = {c.name: c.fields for c in both}
     monkeypatch.setattr(Solve, "_alerts", lambda self, run: [])
@@ -354,8 +355,9 @@ def test_a_training_that_learns_nothing_where_rewards_recall_gets_a_memory(
     monkeypatch.setattr(solving, "recalled_again", again)
     assert made._replacement(Run(Path("a")), "it learns nothing")[0].name == "dqn"
     assert made._replacement(Run(Path("a")), "it learns nothing")[0].name == "ppo_discrete+gru"
-    made.probe = dataclasses.replace(CHOICES, steps=4000)
-    assert made._replacement(Run(Path("a")), "it learns nothing")[0].name == "dqn"
+    for known in ({"steps": 4000}, {"steps": 1000, "step_us": 1e4}):
+        made.probe = dataclasses.replace(CHOICES, **known)
+        assert made._replacement(Run(Path("a")), "it learns nothing")[0].name == "dqn"
     assert not found
 
 

@@ -538,8 +538,9 @@ class Solve:
         self._say("probe", f"{self.probe.episodes} random episodes return {mean} on average")
 
     def _look_for_memory(self) -> None:
-        """A probe of few steps cannot tell what rewards recall."""
-        if self.probe.steps >= RECALL_ROWS:
+        """A short probe cannot tell what rewards recall: measured again where steps cost little."""
+        cost_s = 1e-6 * (self.probe.step_us or 0.0) * RECALL_ROWS
+        if self.probe.steps >= RECALL_ROWS or cost_s > max(1.0, SHARE * self.spent_s):
             return
         fields = next(iter(self.state["candidates"].values()))
         try:
