@@ -70,6 +70,7 @@ PATIENCE_MINUTES = 30.0  # of updates by a replay preset, where the budget is no
 LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
 FEWEST_UPDATES, FEWEST_STEPS = 32, 16  # of PPO: a short budget has short rollouts
 GRADIENT_STEPS, SMALLEST_BATCH = 3_500, 64  # of PPO: and small batches, for as many gradient steps
+SMALLEST_OF_SEQUENCES = 128  # of a recurrent policy: fewer sequences than eight are too noisy
 EVAL_STEPS, EVAL_EPISODES = 10_000, 1_000  # of an evaluation where episodes are short
 RANDOM_EPISODES, RANDOM_SHARE = 5, 0.1  # before an actor of SAC learns; of a run at most
 LEAST_RANDOM, MOST_RANDOM = 1_000, 5_000  # of these steps
@@ -152,7 +153,8 @@ def by_length(fields: Mapping[str, Any], steps: int) -> dict[str, Any]:
             n_steps //= 2
         most = int(fields["n_epochs"]) * steps // GRADIENT_STEPS
         batch_size = int(fields["batch_size"])
-        while batch_size > max(SMALLEST_BATCH, most):
+        smallest = SMALLEST_OF_SEQUENCES if fields.get("recurrent") else SMALLEST_BATCH
+        while batch_size > max(smallest, most):
             batch_size //= 2
         found |= {"n_steps": n_steps, "batch_size": batch_size}
     found["eval_freq_epochs"] = max(1, steps // (EVALUATIONS * n_envs * n_steps))

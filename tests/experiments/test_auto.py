@@ -223,6 +223,7 @@ def test_what_follows_from_the_length_of_a_run() -> None:
     middle = by_length(fields, 50_000)
     assert (middle["n_steps"], middle["batch_size"]) == (128, 128)
     build_config({"env_id": "CartPole-v1", **fields, **short})
+    assert by_length(fields | {"recurrent": "gru"}, 10_000)["batch_size"] == 128
 
 
 def test_a_table_that_explores_is_a_config() -> None:
@@ -962,6 +963,34 @@ def test_a_training_that_rises_is_not_replaced(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(solving, "curve", lambda run, name, found=scores: points(*found))
         found = made._early(Run(Path("a")))
         assert (found is not None) is is_replaced
+
+
+@pytest.mark.parametrize(
+    ("scores", "threshold", "recalled", "is_replaced"),
+    [
+        ((-0.9, -0.2, -0.1, -0.1, -0.1, -0.2, -0.1, -0.1), None, 0.8, True),
+        ((-0.9, -0.2, -0.1, -0.1, -0.1, -0.2, -0.1, -0.1), None, 0.1, False),
+        ((-0.9, -0.2, -0.1, -0.1, -0.1, -0.2, -0.1, -0.1), -0.1, 0.8, False),
+        ((-0.9, -0.8, -0.7, -0.6, -0.5, -0.4, -0.3, -0.2), None, 0.8, False),
+        ((), None, 0.8, False),
+    ],
+)
+def test_one_that_stands_still_where_rewards_recall_gets_a_memory(
+    scores: tuple[float, ...], threshold: float | None, recalled: float, is_replaced: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Though it is better than random actions."""
+    made = Solve.__new__(Solve)
+    made.probe = dataclasses.replace(CHOICES, threshold=threshold, recalled=recalled)
+    first = choose(CHOICES).first
+    made.state = {"winner": {"name": first.name}, "candidates": {first.name: first.fields}}
+    best = {"score": max(scores)} if scores else None
+    monkeypatch.setattr(Solve, "_alerts", lambda self, run: [])
+    monkeypatch.setattr(solving, "get_run", lambda run: summary(0.0, best=best))
+    monkeypatch.setattr(solving, "curve", lambda run, name: points(*scores))
+    found = made._late(Run(Path("a")))
+    assert (found is not None) is is_replaced
+    assert found is None or found[0].name == "ppo_discrete+gru"
 
 
 @pytest.mark.parametrize(("share", "at", "fields", "is_replaced"), [

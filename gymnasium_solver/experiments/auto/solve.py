@@ -537,27 +537,32 @@ class Solve:
         mean = _number(self.probe.random_mean)
         self._say("probe", f"{self.probe.episodes} random episodes return {mean} on average")
 
-    def _look_for_memory(self) -> None:
-        """A short probe cannot tell what rewards recall: measured again where steps cost little."""
+    def _with_memory(self, why: str) -> tuple[Candidate, str] | None:
+        """The winner with a memory, if rewards recall earlier observations. A short probe cannot
+        tell: then it is measured again where steps cost little."""
         cost_s = 1e-6 * (self.probe.step_us or 0.0) * RECALL_ROWS
-        if self.probe.steps >= RECALL_ROWS or cost_s > max(1.0, SHARE * self.spent_s):
-            return
-        fields = next(iter(self.state["candidates"].values()))
-        try:
-            self.probe = recalled_again(self.probe, fields | self.state["given"])
-        except Exception as error:  # an environment may raise anything
-            self._say("problem", f"random steps failed, {type(error).__name__}: {error}")
-        self.state["probe"] = asdict(self.probe)
+        if self.probe.steps < RECALL_ROWS and cost_s <= max(1.0, SHARE * self.spent_s):
+            fields = next(iter(self.state["candidates"].values()))
+            try:
+                self.probe = recalled_again(self.probe, fields | self.state["given"])
+            except Exception as error:  # an environment may raise anything
+                self._say("problem", f"random steps failed, {type(error).__name__}: {error}")
+            self.state["probe"] = asdict(self.probe)
+        found = checks.remembers(self._candidate(self.state["winner"]["name"]), self.probe)
+        return None if found is None else (found, f"{why}, and rewards recall earlier observations")
 
     def _late(self, run: Run) -> tuple[Candidate, str] | None:
         """One that stands still below the threshold, too."""
         score, threshold = get_run(run).best_score, self.probe.threshold
-        if STALLED not in self._alerts(run):
+        if score is not None and threshold is not None and score >= threshold:
             return None
+        if STALLED not in self._alerts(run):
+            points = curve(run, VALIDATION)
+            if not points or checks.is_rising(points[len(points) // 3 :]):
+                return None
+            return self._with_memory(f"no clear rise above {_number(score)}")
         if threshold is None:
             return self._replacement(run, "the return has never risen")
-        if score is not None and score >= threshold:
-            return None
         return self._replacement(run, f"it stands still at {_number(score)}, below {threshold:g}")
 
     def _alerts(self, run: Run) -> list[str]:
@@ -570,9 +575,8 @@ class Solve:
         found = checks.remedy(alerts, now, self.probe)
         if found is not None:
             return found[0], f"{why}, alert {found[1]}"
-        self._look_for_memory()
-        if (memory := checks.remembers(now, self.probe)) is not None:
-            return memory, f"{why}, and rewards recall earlier observations"
+        if (memory := self._with_memory(why)) is not None:
+            return memory
         return self._other(), f"{why}, alerts {', '.join(alerts)}" if alerts else why
 
     def _candidate(self, name: str) -> Candidate:
