@@ -132,6 +132,16 @@ def test_the_advice_fits_what_happened() -> None:
     assert ruined.startswith("gsolve train CartPole-v1:ppo --policy-lr 3e-06")
 
 
+@pytest.mark.parametrize(("config", "is_advised"), [
+    ({"recurrent": None}, True), ({"recurrent": "gru"}, False), ({}, False),
+    ({"recurrent": None, "frame_stack": 4}, False),
+])  # fmt: skip
+def test_a_memory_is_advised_where_there_is_none(config: dict[str, Any], is_advised: bool) -> None:
+    alerts = judged(rows(ILL["reward_stalled"][0]), config=config)
+    advice = next(a.advice for a in alerts if a.name == "reward_stalled")
+    assert ("--recurrent gru" in advice) is is_advised
+
+
 @pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
 def test_every_rule_is_documented(rule: Any) -> None:
     assert rule.when

@@ -303,3 +303,11 @@ class History:
         if self.value(ENTROPY) is not None:
             return f"{self.again} --ent-coef {self.more_entropy}"
         return "explore longer (epsilon, exploration_noise, noise_correlation)"
+
+    @property
+    def or_memory(self) -> str:
+        """Nothing for an algorithm without memory, or a policy that has one."""
+        has_none = "recurrent" in self.config and not self.config["recurrent"]
+        if not has_none or self.config.get("frame_stack"):
+            return ""
+        return f"; {self.again} --recurrent gru if the task needs memory"
