@@ -316,9 +316,10 @@ def _box_choice(p: Probe, ratio: float, has_gpu: bool, say: Any) -> tuple[Parts,
 def _discrete_choice(p: Probe, say: Any) -> tuple[Parts, Parts]:
     if p.sees == "discrete":
         table = f"{p.observes} and a choice of actions: Q-learning of a table"
-        if is_sparse(p) and p.usual_reward >= 0:  # where steps cost, values of 0 are hopes already
-            say(f"{table}; {_rare(p)}: with a count-based bonus; contrast PPO with one")
-            return ("pqn_table", "count"), ("ppo_discrete", "count")
+        if p.usual_reward >= 0:  # where steps cost, values of 0 are hopes already
+            say(f"{table} with a count-based bonus; contrast PPO")
+            ppo = ("ppo_discrete", "count") if is_sparse(p) else ("ppo_discrete",)
+            return ("pqn_table", "count"), ppo
         say(f"{table}; contrast PPO")
         return ("pqn_table",), ("ppo_discrete",)
     if is_sparse(p) and (p.rewarded or 0.0) >= MET:

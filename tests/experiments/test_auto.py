@@ -142,6 +142,7 @@ def test_real_valued_actions(
     [
         ({}, {}, ("ppo_discrete", "dqn")),
         ({"sees": "discrete"}, {}, ("pqn_table", "ppo_discrete")),
+        ({"sees": "discrete", "usual_reward": 0.1}, {}, ("pqn_table+count", "ppo_discrete")),
         (
             {"sees": "discrete", "reward_density": 0.0, "usual_reward": 0.0},
             {},
