@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import auto_tasks as tasks
 from benchmarks.auto_tasks import CLASSICS, MUTATIONS, mutated
 from gymnasium_solver.envs.probe import probe
 from gymnasium_solver.training.choose import Choice, choose
@@ -33,3 +34,11 @@ def test_a_mutation_does_not_matter(name: str, mutation: str) -> None:
 def test_hidden_state_does() -> None:
     """Missing velocities are seen, so that the tests above could fail."""
     assert chosen(mutated("CartPole", "no_velocity")).first.name == "ppo_discrete+stack"
+
+
+@pytest.mark.parametrize(("name", "preset"), [
+    ("Recall", "ppo_discrete+gru"), ("Corridor", "ppo_discrete+gru"), ("Chain", "pqn_table+count"),
+])  # fmt: skip
+def test_small_tasks(name: str, preset: str) -> None:
+    found = probe(f"{tasks.__name__}:{name}-v0", most_steps=4_000, costs=False, examines=False)
+    assert choose(found).first.name == preset
