@@ -317,7 +317,7 @@ def _discrete_choice(p: Probe, say: Any) -> tuple[Parts, Parts]:
     if p.sees == "discrete":
         table = f"{p.observes} and a choice of actions: Q-learning of a table"
         if p.usual_reward >= 0:  # where steps cost, values of 0 are hopes already
-            say(f"{table} with a count-based bonus; contrast PPO")
+            say(f"{table}, with a count-based bonus as the usual step costs nothing; contrast PPO")
             ppo = ("ppo_discrete", "count") if is_sparse(p) else ("ppo_discrete",)
             return ("pqn_table", "count"), ppo
         say(f"{table}; contrast PPO")

@@ -76,6 +76,7 @@ EARLY, LATE, LAST = 0.25, 0.4, 0.85  # of the training, when it is looked at
 RESERVE = 0.15  # of the budget: no restart with less
 EARLIEST = {"on": 5_000, "off": 10_000}  # env steps: before, a preset has hardly learnt yet
 WINDOW = 100  # episodes of a mean training return
+RECALL_SHARE, RECALL_S = 0.1, 1.0  # of the budget, and seconds: to know what rewards recall
 CLOSE = 0.1  # of the scale of scores: a smaller difference does not overrule the choice
 STALLED = "reward_stalled"
 Tell = Callable[[str, str], None]
@@ -118,6 +119,8 @@ def create(
     most_steps = math.inf if budget.env_steps is None else SHARE * budget.env_steps
     most_s = math.inf if budget.minutes is None else SHARE * 60.0 * budget.minutes
     measured = probe(env_id, given, most_steps=most_steps, most_s=most_s)
+    if _may_recall(measured) and RECALL_SHARE * (budget.env_steps or math.inf) >= RECALL_ROWS:
+        measured = recalled_again(measured, given)
     affordable = shares.affordable_steps(measured, given, budget)
     choice = choose(measured, affordable, has_gpu=has_gpu(given))
     steps = budget.env_steps or shares.affords(choice.first, affordable)
@@ -145,6 +148,12 @@ def create(
     }
     write_atomic(made.path / FILE, dump_json(state))
     return Solve(made)
+
+
+def _may_recall(p: Probe) -> bool:
+    """Whether it is open what rewards recall, and cheap to know: for few steps of choices."""
+    is_short = p.recalled is not None and p.steps < RECALL_ROWS
+    return is_short and p.moves != "box" and 1e-6 * (p.step_us or 0.0) * RECALL_ROWS <= RECALL_S
 
 
 def solve(
@@ -541,7 +550,7 @@ class Solve:
         """The winner with a memory, if rewards recall earlier observations. A short probe cannot
         tell: then it is measured again where steps cost little."""
         cost_s = 1e-6 * (self.probe.step_us or 0.0) * RECALL_ROWS
-        if self.probe.steps < RECALL_ROWS and cost_s <= max(1.0, SHARE * self.spent_s):
+        if self.probe.steps < RECALL_ROWS and cost_s <= max(RECALL_S, SHARE * self.spent_s):
             fields = next(iter(self.state["candidates"].values()))
             try:
                 self.probe = recalled_again(self.probe, fields | self.state["given"])
