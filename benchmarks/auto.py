@@ -66,7 +66,7 @@ TASKS = {
     f"{TASKS_MODULE}:CartPole-obs_noise-v0": Task(50_000, 475.0),
     f"{TASKS_MODULE}:Pendulum-reward_x1000_500-v0": Task(20_000, None, "sac"),
     f"{TASKS_MODULE}:Recall-v0": Task(50_000, 0.9),
-    f"{TASKS_MODULE}:Corridor-v0": Task(60_000, 0.9),
+    f"{TASKS_MODULE}:TMaze-v0": Task(60_000, 0.9),
     f"{TASKS_MODULE}:Chain-v0": Task(60_000, 39.0),
     "Memory/RepeatPreviousEasy-v0": Task(100_000, 0.4),
     f"{OWN_MODULE}:Grid-v0": Task(50_000, 0.9),

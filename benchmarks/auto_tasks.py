@@ -6,7 +6,7 @@ tests.
     gymnasium.make("benchmarks.auto_tasks:Recall-v0")
 
 A mutation changes nothing that matters: who measures an environment should choose the same for it.
-Recall and Corridor need memory, and their observations have noise, so that none is met twice; Chain
+Recall and TMaze need memory, and their observations have noise, so that none is met twice; Chain
 has a small reward near and a large one far away.
 They need only Gymnasium and NumPy, so that every library can make them.
 """
@@ -112,7 +112,7 @@ class Recall(gymnasium.Env):
         return seen
 
 
-class Corridor(gymnasium.Env):
+class TMaze(gymnasium.Env):
     """The sign at its start says where to turn at its end; a wrong turn costs as much as the right
     one pays."""
 
@@ -164,7 +164,7 @@ class Chain(gymnasium.Env):
 
 
 OWN: dict[str, tuple[Any, int | None]] = {
-    "Recall": (Recall, None), "Corridor": (Corridor, 100), "Chain": (Chain, 50)
+    "Recall": (Recall, None), "TMaze": (TMaze, 100), "Chain": (Chain, 50)
 }  # fmt: skip
 
 

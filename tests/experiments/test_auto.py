@@ -345,7 +345,7 @@ def test_a_short_probe_of_choices_goes_on_until_memory_is_told(
     steps: int, expected: str, tmp_path: Path
 ) -> None:
     """As long as this takes a tenth of the budget at most."""
-    solve = create("benchmarks.auto_tasks:Corridor-v0", Budget(env_steps=steps), tmp_path, seed=3)
+    solve = create("benchmarks.auto_tasks:TMaze-v0", Budget(env_steps=steps), tmp_path, seed=3)
     assert next(iter(solve.state["candidates"])) == expected
     assert solve.probe.steps <= 0.1 * steps
 
