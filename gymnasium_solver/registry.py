@@ -82,6 +82,7 @@ ALGOS = {
     "dqn": "DQN",
     "pqn": "PQN",
     "sarsa": "Sarsa",
+    "mbie": "MBIE",
     "sac": "SAC",
     "crossq": "CrossQ",
     "td3": "TD3",

@@ -10,6 +10,7 @@ of compiled programs or on chance: a run that is repeated computes the same bits
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gymnasium_solver.config.schema import LearnerConfig
 from gymnasium_solver.fast.native.build import can_compile, prefer_compiled, start_compiling
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def planned_work(config: Any) -> Work:
 
 def compile_ahead(config: Any) -> None:
     """Start the C compiler on what all programs share, if a run of this config is likely to compile
-    any: before torch is imported, which takes as long."""
+    any: before torch is imported, which takes as long. Without gradients nothing is compiled."""
+    if not isinstance(config, LearnerConfig):
+        return
     is_wanted = config.compile == "native" or (
         config.compile in ("auto", True) and planned_work(config).is_worth_compiling
     )

@@ -52,10 +52,8 @@ ADDED: dict[str, dict[str, Any]] = {
 GRU_LR = 3.0  # times the learning rate of a preset: a small core learns slowly
 STEADY = {"normalize_reward": "size", "intrinsic": {"kind": "count", "coef": 1.0}}
 """Of counts, where every step costs or pays the same: then a new state is worth a step at first."""
-OF_A_TABLE = {"intrinsic": {"kind": "count", "coef": 0.1}, "td_lambda": 0.5}
-"""Of counts, where Q-learning of a table explores."""
 BONUS_SHARE = 0.5  # of the steps, in which a bonus falls to 0: it is not what is wanted in the end
-ON_POLICY = ("ppo", "a2c", "pqn")
+ON_POLICY = ("ppo", "a2c", "pqn", "mbie")  # learn from each rollout as it comes
 STEPS = {"on": 300_000, "off": 100_000}  # of a training whose budget is not given
 BOX_STEPS, IMAGE_STEPS = 30_000, 1_000_000  # of SAC and TD3, which update at every step; of images
 EVALUATIONS = 20
@@ -240,7 +238,8 @@ def _families(
     if p.has_goals and p.moves == "box" and p.is_bounded:
         say("observations have goals: SAC with hindsight; contrast TD3 with hindsight")
         return ("sac_goals",), ("td3_goals",)
-    if p.has_masks or p.moves == "product":
+    is_table = p.sees == p.moves == "discrete"
+    if (p.has_masks and not is_table) or p.moves == "product":
         what = "some actions are illegal" if p.has_masks else f"actions are {p.acts}"
         say(f"{what}: PPO; contrast PPO with an exploration bonus")
         return (ppo,), (ppo, "count" if p.sees != "image" else "rnd")
@@ -315,13 +314,8 @@ def _box_choice(p: Probe, ratio: float, has_gpu: bool, say: Any) -> tuple[Parts,
 
 def _discrete_choice(p: Probe, say: Any) -> tuple[Parts, Parts]:
     if p.sees == "discrete":
-        table = f"{p.observes} and a choice of actions: Q-learning of a table"
-        if p.usual_reward >= 0:  # where steps cost, values of 0 are hopes already
-            say(f"{table}, with a count-based bonus as the usual step costs nothing; contrast PPO")
-            ppo = ("ppo_discrete", "count") if is_sparse(p) else ("ppo_discrete",)
-            return ("pqn_table", "count"), ppo
-        say(f"{table}; contrast PPO")
-        return ("pqn_table",), ("ppo_discrete",)
+        say(f"{p.observes} and a choice of actions: counts and value iteration; contrast PPO")
+        return ("mbie",), ("ppo_discrete", "count") if is_sparse(p) else ("ppo_discrete",)
     if is_sparse(p) and (p.rewarded or 0.0) >= MET:
         say(
             f"{_rare(p)}, but {p.rewarded:.0%} of the random episodes meet one (often from "
@@ -388,10 +382,10 @@ def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
     if preset == "ppo_discrete" and p.horizon >= LONG:
         fields |= FAR
     for part in added:
-        fields |= OF_A_TABLE if parts == ("pqn_table", "count") else ADDED[part]
+        fields |= ADDED[part]
         if part == "gru" and p.sees != "image":
             fields["policy_lr"] *= GRU_LR
-        if part == "count" and preset != "pqn_table" and is_sparse(p) and p.usual_reward != 0:
+        if part == "count" and is_sparse(p) and p.usual_reward != 0:
             fields |= STEADY
     is_whole = is_sparse(p) or (p.terminated or 0.0) < ENDS_BY_ITSELF
     if _begins_at_random(fields) and is_whole:

@@ -73,6 +73,8 @@ def test_the_budget_is_many_updates_and_evaluations(name: str) -> None:
 def test_a_tuned_config_leaves_nothing_to_the_scales_that_auto_finds(name: str) -> None:
     """Another rule behind `auto` must not change what was tuned."""
     config = load_config(name)
+    if config.algo_id == "mbie":  # which scales nothing
+        return
     assert isinstance(config, LearnerConfig)
     assert config.normalize_obs != "auto"
     assert config.normalize_reward != "auto"

@@ -57,6 +57,9 @@ def test_the_page_explains_what_an_update_logs(
         fields |= WORLD_MODELS[algo_id]
     if algo_id == "crossq":
         fields["critic_hidden_dims"] = [4]
+    if algo_id == "mbie":
+        del fields["hidden_dims"]
+        fields["env_id"] = "FrozenLake-v1"
     if algo_id == "bc":
         one = np.ones(2, bool)
         rows = [Episode(np.zeros((3, 1)), np.zeros(2, int), one, one, ~one)] * 3

@@ -141,17 +141,17 @@ def test_real_valued_actions(
     ("changes", "affordable", "expected"),
     [
         ({}, {}, ("ppo_discrete", "dqn")),
-        ({"sees": "discrete"}, {}, ("pqn_table", "ppo_discrete")),
-        ({"sees": "discrete", "usual_reward": 0.1}, {}, ("pqn_table+count", "ppo_discrete")),
+        ({"sees": "discrete"}, {}, ("mbie", "ppo_discrete")),
+        ({"sees": "discrete", "has_masks": True}, {}, ("mbie", "ppo_discrete")),
         (
             {"sees": "discrete", "reward_density": 0.0, "usual_reward": 0.0},
             {},
-            ("pqn_table+count", "ppo_discrete+count"),
+            ("mbie", "ppo_discrete+count"),
         ),
         (
-            {"sees": "discrete", "reward_density": 0.0, "usual_reward": -1.0},
+            {"sees": "discrete", "reward_density": 0.0, "usual_reward": -1.0, "terminated": 1.0},
             {},
-            ("pqn_table", "ppo_discrete"),
+            ("mbie", "ppo_discrete"),
         ),
         ({"recalled": 0.3}, {}, ("ppo_discrete", "dqn")),
         ({"recalled": 0.6}, {}, ("ppo_discrete+gru", "ppo_discrete")),
@@ -225,15 +225,6 @@ def test_what_follows_from_the_length_of_a_run() -> None:
     assert (middle["n_steps"], middle["batch_size"]) == (128, 128)
     build_config({"env_id": "CartPole-v1", **fields, **short})
     assert by_length(fields | {"recurrent": "gru"}, 10_000)["batch_size"] == 128
-
-
-def test_a_table_that_explores_is_a_config() -> None:
-    fields = choose(
-        dataclasses.replace(CHOICES, sees="discrete", reward_density=0.0, usual_reward=0.0)
-    ).first.fields
-    config: Any = build_config({"env_id": "FrozenLake-v1", **fields, **by_length(fields, 50_000)})
-    assert config.intrinsic is not None
-    assert (config.td_lambda, config.intrinsic.coef.start) == (0.5, 0.1)
 
 
 def test_a_training_stops_beyond_the_threshold() -> None:
@@ -1009,6 +1000,7 @@ def test_one_that_stands_still_where_rewards_recall_gets_a_memory(
 @pytest.mark.parametrize(("share", "at", "fields", "is_replaced"), [
     (0.84, 0.3, {}, True), (0.86, 0.3, {}, False),
     (0.84, 0.3, {"intrinsic": {}}, False), (0.84, 0.5, {"intrinsic": {}}, True),
+    (0.84, 0.3, {"algo_id": "mbie"}, False),
 ])  # fmt: skip
 def test_no_restart_without_a_reserve_or_before_a_bonus_could_pay_off(
     share: float, at: float, fields: dict[str, Any], is_replaced: bool, tmp_path: Path,

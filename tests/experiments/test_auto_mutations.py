@@ -37,7 +37,7 @@ def test_hidden_state_does() -> None:
 
 
 @pytest.mark.parametrize(("name", "preset"), [
-    ("Recall", "ppo_discrete+gru"), ("TMaze", "ppo_discrete+gru"), ("Chain", "pqn_table+count"),
+    ("Recall", "ppo_discrete+gru"), ("TMaze", "ppo_discrete+gru"), ("Chain", "mbie"),
 ])  # fmt: skip
 def test_small_tasks(name: str, preset: str) -> None:
     found = probe(f"{tasks.__name__}:{name}-v0", most_steps=4_000, costs=False, examines=False)

@@ -41,6 +41,7 @@ TINY: dict[str, dict[str, Any]] = {
     "reinforce": {},
     "pqn": {"batch_size": 24, "n_epochs": 2, "epsilon": EPSILON},
     "sarsa": {"batch_size": 24, "epsilon": EPSILON},
+    "mbie": {"bonus": {"start": 0.1, "end": 0.0, "to": 200}},
     "sac": OFF_POLICY,
     "td3": OFF_POLICY,
     "ddpg": OFF_POLICY,

@@ -175,7 +175,7 @@ SLOTS: dict[str, dict[str, dict[str, Any]]] = {
 FIELDS = {name: fields for slot in SLOTS.values() for name, fields in slot.items()}
 SLOT_OF = {name: slot for slot, names in SLOTS.items() for name in names}
 
-DISCRETE_ONLY = ("dqn", "pqn", "sarsa")
+DISCRETE_ONLY = ("dqn", "pqn", "sarsa", "mbie")
 REAL_ONLY = ("td3", "ddpg")
 REPLAYED = ("dqn", "sac", "td3", "ddpg")
 """Algorithms that learn from sequences of a replay, if they have a core."""
@@ -197,7 +197,9 @@ REFUSED: list[tuple[tuple[str, ...], ...]] = [
     (("ppo", "a2c"), ("c51",)),
     (("reinforce",), ("value baseline",), ("c51",)),
     (("popart",), (*HEADS, "sphere")),
-    (("random",), ("intervention",)),
+    (("random", "mbie"), ("intervention",)),
+    (("mbie",), tuple(place for place in PLACES if place != "frozen lake")),
+    (("mbie",), ("frame stack", "task names", *SWITCHES["gamma schedule"])),
     (("her",), ("frame stack",)),
     (("a2c",), ("percentile",)),
     (("sil",), CORES),

@@ -110,6 +110,7 @@ NEW_VALUES: dict[str, Any] = {
     "burn_in": 3,
     "max_minutes": 60.0,
     "value_rescaling": True,
+    "bonus": 0.3,
     "epsilon": 0.5,
     "td_lambda": 0.4,
     "critic_lr": 0.01,
@@ -143,6 +144,7 @@ EDITED: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dreamerv3": ("dreamerv3", DISCRETE, {}),
     "bc": ("bc", "Probe/ObsActionReward-v0", {}),
     "random": ("random", DISCRETE, {}),
+    "mbie": ("mbie", "Taxi-v3", {}),
 }
 LEFT_OUT = {
     "ppo memory": ["sil"],
@@ -176,7 +178,7 @@ def test_every_live_field_can_change(case: str) -> None:
     fields = {"compile": False, "max_epochs": 13, "max_env_steps": None, **own}
     if algo_id == "bc":
         fields["dataset"] = demonstrate(env_id, Path("demonstrations"))
-    elif algo_id != "random":
+    elif algo_id not in ("random", "mbie"):
         fields = {"intrinsic": "count", **fields}
     values = new_values(make_config(algo_id, env_id, **fields), LEFT_OUT.get(case, []))
     names = sorted(values, key=lambda name: name not in ("checkpoint_freq_epochs", "sil"))

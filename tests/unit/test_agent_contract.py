@@ -15,6 +15,7 @@ from gymnasium_solver.algos.crossq import CrossQ
 from gymnasium_solver.algos.ddpg import DDPG
 from gymnasium_solver.algos.dqn import DQN
 from gymnasium_solver.algos.dreamerv3 import DreamerV3
+from gymnasium_solver.algos.mbie import MBIE
 from gymnasium_solver.algos.ppo import PPO
 from gymnasium_solver.algos.pqn import PQN
 from gymnasium_solver.algos.random import Random
@@ -33,6 +34,7 @@ CLASSES: list[AlgorithmClass] = [
     DQN,
     PQN,
     Sarsa,
+    MBIE,
     SAC,
     CrossQ,
     TD3,

@@ -455,7 +455,8 @@ class Solve:
         """Wait for the training; at some points decide whether it is worth going on."""
         done = self.state.setdefault("checks", {})
         began_at = self._steps_of(task)
-        explores = "intrinsic" in self._candidate(self.state["winner"]["name"]).fields
+        fields = self._candidate(self.state["winner"]["name"]).fields
+        explores = "intrinsic" in fields or fields.get("algo_id") == "mbie"
         early = LATE if explores else EARLY  # a bonus for what is new pays off later
         while not task.is_over:
             self._keep_to_time(task, began_at)
