@@ -43,7 +43,7 @@ STACKED = 4
 FAR = {"gae_lambda": 0.98}  # where a reward must reach steps long before it
 LONG = 900  # steps of an episode in which it must
 ADDED: dict[str, dict[str, Any]] = {
-    "gru": {"recurrent": "gru", "recurrent_dim": 64},
+    "gru": {"recurrent": "gru", "recurrent_dim": 64, "sequence_length": 32},
     "stack": {"frame_stack": STACKED},
     "count": {"intrinsic": {"kind": "count", "coef": 0.3}, **FAR},
     "rnd": {"intrinsic": {"kind": "rnd", "coef": 0.1}, **FAR},
@@ -68,7 +68,7 @@ PATIENCE_MINUTES = 30.0  # of updates by a replay preset, where the budget is no
 LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
 FEWEST_UPDATES, FEWEST_STEPS = 32, 16  # of PPO: a short budget has short rollouts
 GRADIENT_STEPS, SMALLEST_BATCH = 3_500, 64  # of PPO: and small batches, for as many gradient steps
-SMALLEST_OF_SEQUENCES = 128  # of a recurrent policy: fewer sequences than eight are too noisy
+SMALLEST_OF_SEQUENCES = 128  # of a recurrent policy: fewer sequences than four are too noisy
 EVAL_STEPS, EVAL_EPISODES = 10_000, 1_000  # of an evaluation where episodes are short
 RANDOM_EPISODES, RANDOM_SHARE = 5, 0.1  # before an actor of SAC learns; of a run at most
 LEAST_RANDOM, MOST_RANDOM = 1_000, 5_000  # of these steps

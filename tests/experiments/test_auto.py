@@ -366,6 +366,21 @@ def test_a_training_that_learns_nothing_where_rewards_recall_gets_a_memory(
     assert not found
 
 
+def test_a_memory_that_learns_nothing_is_not_replaced_by_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where rewards recall earlier observations, the contrast without a memory cannot learn."""
+    made = Solve.__new__(Solve)
+    made.probe = dataclasses.replace(CHOICES, recalled=0.8, steps=4000)
+    both = choose(made.probe).first, choose(made.probe).contrast
+    made.state = {"candidates": {c.name: c.fields for c in both}, "winner": {"name": both[0].name}}
+    made._began_s, made.state["spent_s"] = time.monotonic(), 0.0
+    monkeypatch.setattr(Solve, "_alerts", lambda self, run: [])
+    found, _ = made._replacement(Run(Path("a")), "it learns nothing")
+    assert (found.name, found.fields["recurrent"]) == ("ppo_discrete+gru+entropy", "gru")
+    assert found.fields["ent_coef"] == pytest.approx(3 * both[0].fields["ent_coef"])
+
+
 def test_rewards_that_are_costs_of_actions_only_are_noticed() -> None:
     """Standing still would be learnt before anything else is found, whatever the unit."""
     points, rng = moving_points(sees_velocity=True), np.random.default_rng(0)
@@ -1000,7 +1015,7 @@ def test_one_that_stands_still_where_rewards_recall_gets_a_memory(
 @pytest.mark.parametrize(("share", "at", "fields", "is_replaced"), [
     (0.84, 0.3, {}, True), (0.86, 0.3, {}, False),
     (0.84, 0.3, {"intrinsic": {}}, False), (0.84, 0.5, {"intrinsic": {}}, True),
-    (0.84, 0.3, {"algo_id": "mbie"}, False),
+    (0.84, 0.3, {"algo_id": "mbie"}, False), (0.84, 0.3, {"recurrent": "gru"}, False),
 ])  # fmt: skip
 def test_no_restart_without_a_reserve_or_before_a_bonus_could_pay_off(
     share: float, at: float, fields: dict[str, Any], is_replaced: bool, tmp_path: Path,

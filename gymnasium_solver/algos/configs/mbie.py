@@ -21,7 +21,7 @@ class MBIEConfig(Config):
     )
     """Discount factor, below 1. Higher: looks further ahead, and values take longer to compute."""
     bonus: Annotated[NonNegativeSchedule, searched("log:0.01..1", main=True)] = Schedule.parse(
-        {"start": 0.1, "end": 0.0, "to": 0.5}
+        {"start": 0.3, "end": 0.0, "to": 0.5}
     )
     """What exploration adds to a reward: this times the range of the rewards seen, divided by the
     square root of the visits. Higher: tries again what looked bad by chance. 0: no exploration."""

@@ -69,7 +69,7 @@ def _is_calmer(now: Candidate, p: Probe) -> Candidate | None:
     return _with(now, "low_lr", policy_lr=lr / LOWER_LR) if isinstance(lr, int | float) else None
 
 
-def _has_more_entropy(now: Candidate, p: Probe) -> Candidate | None:
+def with_more_entropy(now: Candidate, p: Probe) -> Candidate | None:
     bonus = now.fields.get("ent_coef")
     if not isinstance(bonus, int | float):
         return None
@@ -90,7 +90,7 @@ REMEDIES: dict[str, Callable[[Candidate, Probe], Candidate | None]] = {
     "q_diverging": _is_calmer,
     "alpha_high": _is_calmer,
     "memory_needed": lambda now, p: _preset(now, p, ppo_for(p), "gru"),
-    "entropy_collapse": _has_more_entropy,
+    "entropy_collapse": with_more_entropy,
     "short_horizon": lambda now, p: _with(now, "far", gamma=FAR_GAMMA),
     "all_truncated": _spreads_rewards,
 }

@@ -63,6 +63,7 @@ from gymnasium_solver.training.choose import (
     eval_episodes,
     has_gpu,
     kind_of,
+    recalls,
 )
 from gymnasium_solver.training.live import request_edit
 from gymnasium_solver.training.prepare import build_config
@@ -457,7 +458,8 @@ class Solve:
         began_at = self._steps_of(task)
         fields = self._candidate(self.state["winner"]["name"]).fields
         explores = "intrinsic" in fields or fields.get("algo_id") == "mbie"
-        early = LATE if explores else EARLY  # a bonus for what is new pays off later
+        is_slow = explores or fields.get("recurrent") is not None
+        early = LATE if is_slow else EARLY  # a bonus for what is new, or a memory, pays off later
         while not task.is_over:
             self._keep_to_time(task, began_at)
             share = self._share_of(task)
@@ -587,6 +589,10 @@ class Solve:
             return found[0], f"{why}, alert {found[1]}"
         if (memory := self._with_memory(why)) is not None:
             return memory
+        if recalls(self.probe) and now.fields.get("recurrent") is not None:
+            found = checks.with_more_entropy(now, self.probe)
+            if found is not None:
+                return found, f"{why}, though it has the memory that rewards call for"
         return self._other(), f"{why}, alerts {', '.join(alerts)}" if alerts else why
 
     def _candidate(self, name: str) -> Candidate:
