@@ -590,9 +590,9 @@ class Solve:
         if (memory := self._with_memory(why)) is not None:
             return memory
         if recalls(self.probe) and now.fields.get("recurrent") is not None:
-            found = checks.with_more_entropy(now, self.probe)
-            if found is not None:
-                return found, f"{why}, though it has the memory that rewards call for"
+            other = checks.with_more_entropy(now, self.probe)
+            if other is not None:
+                return other, f"{why}, though it has the memory that rewards call for"
         return self._other(), f"{why}, alerts {', '.join(alerts)}" if alerts else why
 
     def _candidate(self, name: str) -> Candidate:
