@@ -20,7 +20,7 @@ import numpy as np
 
 from gymnasium_solver.config.code import accept, code_named
 from gymnasium_solver.config.find import SHIPPED, read_config_file
-from gymnasium_solver.config.schema import Config, canonical
+from gymnasium_solver.config.schema import Config, LearnerConfig, canonical
 from gymnasium_solver.config.yaml_file import FieldLines, FieldPath, read_text, unfilled
 from gymnasium_solver.envs.make import check_env_id, env_from_config
 from gymnasium_solver.envs.suites.game_options import fill_defaults
@@ -346,7 +346,8 @@ def dev_config(config: Config) -> Config:
 def dev_checks(config: Config) -> list[Check]:
     """Train a little and look at it: the environment steps, losses and gradients are finite, a
     gradient reaches every parameter, every part of the networks changes, and every loss falls on
-    one fixed batch with fixed targets. Errors of the config or the environment are raised."""
+    one fixed batch with fixed targets. Without gradients only what is left of these. Errors of the
+    config or the environment are raised."""
     from gymnasium_solver.training.agents import build_agent
     from gymnasium_solver.training.collect import host_collector
 
@@ -364,6 +365,11 @@ def _checks(config: Config, agent: Any, collector: "Collector") -> list[Check]:
     agent.before_rollout(0, total)
     rollout = collector.collect(0, None, ROWS)
     checks = [_env_check(rollout, config)]
+    if not isinstance(config, LearnerConfig):
+        metrics = agent.update(rollout, steps, total)
+        wrong = [name for name, value in metrics.items() if not math.isfinite(value)]
+        checks.append(_check("metrics are finite; there are no gradients", wrong, "not finite: {}"))
+        return checks
     before = {name: own.flat.clone() for name, own in agent.optimizers.items()}
     curves: dict[str, list[float]] = {}
     largest, batches = _watched_gradients(agent), _first_batches(agent)

@@ -90,6 +90,15 @@ def test_sound_configs_pass(target: str, gsolve: Gsolve, tmp_path: Path, monkeyp
     assert not list(tmp_path.iterdir()), "it makes no run"
 
 
+@pytest.mark.parametrize("target", ["Taxi-v3:mbie", "CartPole-v1:random"])
+def test_without_gradients_the_environment_and_the_metrics_are_looked_at(
+    target: str, gsolve: Gsolve
+) -> None:
+    out = gsolve("train", target, "--dev")
+    assert "metrics are finite; there are no gradients" in out
+    assert "a gradient reaches" not in out
+
+
 def problems(config: Any) -> str:
     return " | ".join(check.problem or "" for check in config_tests.dev_checks(config))
 
