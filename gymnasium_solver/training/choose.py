@@ -43,12 +43,13 @@ STACKED = 4
 FAR = {"gae_lambda": 0.98}  # where a reward must reach steps long before it
 LONG = 900  # steps of an episode in which it must
 ADDED: dict[str, dict[str, Any]] = {
-    "gru": {"recurrent": "gru", "recurrent_dim": 64, "sequence_length": 32},
+    "gru": {"recurrent": "gru", "recurrent_dim": 64},
     "stack": {"frame_stack": STACKED},
     "count": {"intrinsic": {"kind": "count", "coef": 0.3}, **FAR},
     "rnd": {"intrinsic": {"kind": "rnd", "coef": 0.1}, **FAR},
 }
 """What can be added to a preset."""
+LONG_SEQUENCES = {"sequence_length": 32}  # of a GRU, where rewards recall an episode's beginning
 GRU_LR = 3.0  # times the learning rate of a preset: a small core learns slowly
 STEADY = {"normalize_reward": "size", "intrinsic": {"kind": "count", "coef": 1.0}}
 """Of counts, where every step costs or pays the same: then a new state is worth a step at first."""
@@ -385,6 +386,8 @@ def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
         fields |= ADDED[part]
         if part == "gru" and p.sees != "image":
             fields["policy_lr"] *= GRU_LR
+        if part == "gru" and recalls(p):
+            fields |= LONG_SEQUENCES
         if part == "count" and is_sparse(p) and p.usual_reward != 0:
             fields |= STEADY
     is_whole = is_sparse(p) or (p.terminated or 0.0) < ENDS_BY_ITSELF

@@ -227,6 +227,16 @@ def test_what_follows_from_the_length_of_a_run() -> None:
     assert by_length(fields | {"recurrent": "gru"}, 10_000)["batch_size"] == 128
 
 
+@pytest.mark.parametrize(("changes", "length"), [
+    ({"recalled": 0.8}, 32), ({"ambiguous": 0.3, "history": 2}, None)
+])  # fmt: skip
+def test_what_is_long_ago_is_learnt_from_longer_sequences(
+    changes: dict[str, Any], length: int | None
+) -> None:
+    fields = choose(dataclasses.replace(CHOICES, **changes)).first.fields
+    assert (fields["recurrent"], fields.get("sequence_length")) == ("gru", length)
+
+
 def test_a_training_stops_beyond_the_threshold() -> None:
     """One that stops just at it has a lower score than one that goes on."""
     p = dataclasses.replace(CHOICES, threshold=475.0, random_mean=25.0)
