@@ -49,7 +49,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "rnd": {"intrinsic": {"kind": "rnd", "coef": 0.1}, **FAR},
 }
 """What can be added to a preset."""
-LONG_SEQUENCES = {"sequence_length": 32}  # of a GRU, where rewards recall an episode's beginning
+LONG_SEQUENCES = {"sequence_length": 32}  # of a GRU, where a few steps do not tell the rewards
 GRU_LR = 3.0  # times the learning rate of a preset: a small core learns slowly
 STEADY = {"normalize_reward": "size", "intrinsic": {"kind": "count", "coef": 1.0}}
 """Of counts, where every step costs or pays the same: then a new state is worth a step at first."""
@@ -386,7 +386,7 @@ def candidate(parts: Parts, changes: Mapping[str, Any], p: Probe) -> Candidate:
         fields |= ADDED[part]
         if part == "gru" and p.sees != "image":
             fields["policy_lr"] *= GRU_LR
-        if part == "gru" and recalls(p):
+        if part == "gru" and recalls(p) and p.history is None:
             fields |= LONG_SEQUENCES
         if part == "count" and is_sparse(p) and p.usual_reward != 0:
             fields |= STEADY

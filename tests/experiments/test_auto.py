@@ -228,7 +228,7 @@ def test_what_follows_from_the_length_of_a_run() -> None:
 
 
 @pytest.mark.parametrize(("changes", "length"), [
-    ({"recalled": 0.8}, 32), ({"ambiguous": 0.3, "history": 2}, None)
+    ({"recalled": 0.8}, 32), ({"ambiguous": 0.3, "history": 2, "recalled": 0.8}, None)
 ])  # fmt: skip
 def test_what_is_long_ago_is_learnt_from_longer_sequences(
     changes: dict[str, Any], length: int | None
