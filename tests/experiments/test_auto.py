@@ -340,15 +340,16 @@ def test_rewards_for_what_is_seen_recall_nothing() -> None:
 
 
 @pytest.mark.parametrize(("steps", "expected"), [
-    (60_000, "ppo_discrete+gru"), (30_000, "ppo_discrete")
+    (60_000, "ppo_discrete+gru"), (30_000, "ppo_discrete"), (120_000, "ppo_discrete+gru"),
 ])  # fmt: skip
 def test_a_short_probe_of_choices_goes_on_until_memory_is_told(
     steps: int, expected: str, tmp_path: Path
 ) -> None:
-    """As long as this takes a tenth of the budget at most."""
+    """As long as this takes a tenth of the budget at most, or a fiftieth where a race follows: both
+    together take at most 22 % of it."""
     solve = create("benchmarks.auto_tasks:TMaze-v0", Budget(env_steps=steps), tmp_path, seed=3)
     assert next(iter(solve.state["candidates"])) == expected
-    assert solve.probe.steps <= 0.1 * steps
+    assert solve.probe.steps <= (0.04 if len(solve.experiment.members) > 1 else 0.1) * steps
 
 
 def test_a_training_that_learns_nothing_where_rewards_recall_gets_a_memory(

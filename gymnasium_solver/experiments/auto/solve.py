@@ -77,7 +77,8 @@ EARLY, LATE, LAST = 0.25, 0.4, 0.85  # of the training, when it is looked at
 RESERVE = 0.15  # of the budget: no restart with less
 EARLIEST = {"on": 5_000, "off": 10_000}  # env steps: before, a preset has hardly learnt yet
 WINDOW = 100  # episodes of a mean training return
-RECALL_SHARE, RECALL_S = 0.1, 1.0  # of the budget, and seconds: to know what rewards recall
+RECALL_SHARE, RECALL_S = 0.1, 1.0
+"""Of a budget without a race, and seconds: to know what rewards recall."""
 CLOSE = 0.1  # of the scale of scores: a smaller difference does not overrule the choice
 STALLED = "reward_stalled"
 Tell = Callable[[str, str], None]
@@ -120,7 +121,7 @@ def create(
     most_steps = math.inf if budget.env_steps is None else SHARE * budget.env_steps
     most_s = math.inf if budget.minutes is None else SHARE * 60.0 * budget.minutes
     measured = probe(env_id, given, most_steps=most_steps, most_s=most_s)
-    if _may_recall(measured) and RECALL_SHARE * (budget.env_steps or math.inf) >= RECALL_ROWS:
+    if _may_recall(measured) and _recall_share(measured, budget) >= RECALL_ROWS:
         measured = recalled_again(measured, given)
     affordable = shares.affordable_steps(measured, given, budget)
     choice = choose(measured, affordable, has_gpu=has_gpu(given))
@@ -155,6 +156,14 @@ def _may_recall(p: Probe) -> bool:
     """Whether it is open what rewards recall, and cheap to know: for few steps of choices."""
     is_short = p.recalled is not None and p.steps < RECALL_ROWS
     return is_short and p.moves != "box" and 1e-6 * (p.step_us or 0.0) * RECALL_ROWS <= RECALL_S
+
+
+def _recall_share(p: Probe, budget: Budget) -> float:
+    """The env steps that this may take: as many as the probe itself where a race follows."""
+    if budget.env_steps is None:
+        return math.inf
+    is_alone = shares.why_no_race(p, budget.env_steps, budget) is not None
+    return (RECALL_SHARE if is_alone else SHARE) * budget.env_steps
 
 
 def solve(
