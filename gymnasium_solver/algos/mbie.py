@@ -40,9 +40,10 @@ PRECISION = 1e-4  # of values, in units of the range of the rewards: value itera
 
 
 class OptimisticPolicy(QPolicy):
-    """Greedy by the network's table Q; explores by the table Q+ [S, A], at random among equals."""
+    """Takes the best action by the network's table Q. Explores by the table Q+: a random one of the
+    best actions."""
 
-    optimistic: np.ndarray
+    optimistic: np.ndarray  # Q+ [S, A]
 
     def _draw(self, obs: ActObs, carry: Carry, is_first: np.ndarray, mask: Mask) -> Acted:
         space: Any = self.observation_space
@@ -119,7 +120,7 @@ class MBIE(Agent):
         bonus = self.config.bonus.at(env_steps, total_steps)
         self.q = self._values(self.q, 0.0)
         self.policy.optimistic = self._values(self.policy.optimistic, bonus) if bonus else self.q
-        self._show()
+        self._publish()
         self.n_updates += 1
         seen = self.n.reshape(self.shape).any(axis=1)
         return {
@@ -149,11 +150,11 @@ class MBIE(Agent):
         self.n_moves = np.bincount(at, times).astype(np.float64)
 
     def _values(self, q: np.ndarray, bonus: float) -> np.ndarray:
-        """Value iteration from `q`: with a bonus Q+, without Q."""
+        """Q+, or Q if the bonus is 0, by value iteration that starts from `q`."""
         cfg, n_states = self.config, self.shape[0]
         low, high = self.rewards
         scale = (high - low) or abs(high) or 1.0
-        # Never tried: the best there can be while exploring, else the worst that was seen.
+        # An action that was never tried is worth the most while exploring, else the least.
         best = cfg.optimism * (high if high > 0 else float(low == high == 0.0))
         untried = (best if bonus else min(low, 0.0)) / (1.0 - cfg.gamma)
         visits = np.maximum(self.n, 1.0)
@@ -169,8 +170,8 @@ class MBIE(Agent):
                 break
         return q
 
-    def _show(self) -> None:
-        """Put Q where the policy and exports read it."""
+    def _publish(self) -> None:
+        """Copy Q to the network, which the policy and exports read."""
         with torch.no_grad():
             self.table.copy_(torch.from_numpy(self.q))
 
@@ -189,7 +190,7 @@ class MBIE(Agent):
         for name in self._MODEL:
             setattr(self, name, np.array(arrays[name]))
         self.policy.optimistic = np.array(arrays["optimistic"])
-        self._show()
+        self._publish()
 
     def snapshot(self) -> Snapshot:
         return {name: array.copy() for name, array in self._arrays().items()}
