@@ -13,8 +13,8 @@ from the paper:
 - The largest possible reward is not given: it is taken to be `optimism` times the largest seen.
 - Value iteration starts from the values that it had before. Without this each would take as many
   sweeps as the first.
-- Illegal actions are left out of the best value of a state. A truncated episode is no end: it goes
-  on from its final observation.
+- Illegal actions are left out of the best value of a state. Truncated episodes bootstrap from their
+  final observation.
 """
 
 from typing import Any
@@ -124,7 +124,7 @@ class MBIE(Agent):
         self.n_updates += 1
         seen = self.n.reshape(self.shape).any(axis=1)
         return {
-            "opt/q/mean": float(self.q[seen].max(axis=1).mean()),
+            "opt/q/mean": float(_best(self.q, self.is_legal)[seen].mean()),
             "opt/model/states": float(seen.sum()),
             "opt/model/tried": float((self.n > 0).reshape(self.shape)[seen].mean()),
             "hp/bonus": bonus,

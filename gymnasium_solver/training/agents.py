@@ -228,7 +228,8 @@ def _leaves(space: Any) -> list[Any]:
 
 
 def _check_tensor(name: str, given: Any, own: Any, path: Path) -> None:
-    """An own one without rows may have any number of them: it grows in training."""
+    """Where the agent's own tensor is empty, it grows in training: the saved one may have any
+    length."""
     dtype, shape = str(own.dtype).removeprefix("torch."), list(own.shape)
     if given is None:
         raise does_not_fit(path, f"the tensor {name} is missing")

@@ -49,7 +49,7 @@ ADDED: dict[str, dict[str, Any]] = {
     "rnd": {"intrinsic": {"kind": "rnd", "coef": 0.1}, **FAR},
 }
 """What can be added to a preset."""
-LONG_SEQUENCES = {"sequence_length": 32}  # of a GRU, where a few steps do not tell the rewards
+LONG_SEQUENCES = {"sequence_length": 32}  # of a GRU that must remember more than a few steps
 GRU_LR = 3.0  # times the learning rate of a preset: a small core learns slowly
 STEADY = {"normalize_reward": "size", "intrinsic": {"kind": "count", "coef": 1.0}}
 """Of counts, where every step costs or pays the same: then a new state is worth a step at first."""
@@ -69,7 +69,7 @@ PATIENCE_MINUTES = 30.0  # of updates by a replay preset, where the budget is no
 LAST_LR = 0.1  # of the learning rate of on-policy presets, at the end
 FEWEST_UPDATES, FEWEST_STEPS = 32, 16  # of PPO: a short budget has short rollouts
 GRADIENT_STEPS, SMALLEST_BATCH = 3_500, 64  # of PPO: and small batches, for as many gradient steps
-SMALLEST_OF_SEQUENCES = 128  # of a recurrent policy: fewer sequences than four are too noisy
+SMALLEST_OF_SEQUENCES = 128  # of a recurrent policy: 8 sequences of 16 rows, or 4 of 32
 EVAL_STEPS, EVAL_EPISODES = 10_000, 1_000  # of an evaluation where episodes are short
 RANDOM_EPISODES, RANDOM_SHARE = 5, 0.1  # before an actor of SAC learns; of a run at most
 LEAST_RANDOM, MOST_RANDOM = 1_000, 5_000  # of these steps

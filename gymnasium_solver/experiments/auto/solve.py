@@ -159,7 +159,8 @@ def _may_recall(p: Probe) -> bool:
 
 
 def _recall_share(p: Probe, budget: Budget) -> float:
-    """The env steps that this may take: as many as the probe itself where a race follows."""
+    """How many env steps may be spent on what rewards recall. Few where a race follows, so that
+    probe and race together take at most 22 % of the budget."""
     if budget.env_steps is None:
         return math.inf
     is_alone = shares.why_no_race(p, budget.env_steps, budget) is not None
