@@ -1,4 +1,5 @@
-"""`gsolve solve` beside the defaults of Stable-Baselines3, with equal env steps; nothing is tuned.
+"""`gsolve solve` beside the defaults of Stable-Baselines3 and sbx, with equal env steps; nothing is
+tuned.
 
     .venv/bin/python -m benchmarks.auto --sb3-python .venv-peers/bin/python
     .venv/bin/python -m benchmarks.auto --only CartPole FrozenLake --seeds 21 22
@@ -9,10 +10,10 @@ that this shows what it does where it was looked at, not on an environment that 
 budgets, bars and seeds were written down before the runs; presets were made with seeds 1 to 13.
 Ours is `gsolve solve ENV --max-env-steps N`: all steps count, of the probe, the race and the
 training, and the score is the verdict's held-out test. A peer is PPO, and DQN or SAC for its
-actions, with all else at its default; its score is that of the last policy over 100 greedy
-episodes. One process at a time. Each row has its commit and command; rows that are there are not
-made again, so that a pass that was broken off goes on. Failed rows stay. Figures: results/auto.json
-and auto.md.
+actions (also of sbx), with all else at its default; its score is that of the last policy over 100
+greedy episodes. One process at a time. Each row has its commit and command; rows that are there
+are not made again, so that a pass that was broken off goes on. Failed rows stay. Figures:
+results/auto.json and auto.md.
 """
 
 import argparse
@@ -31,12 +32,14 @@ NAME = "auto"
 TUNED = ROOT / "benchmarks/results/classics.json"
 NEAR = 0.8  # of the way from random to the best shipped config
 SOLVE, TASKS_MODULE, OWN_MODULE = "solve", "benchmarks.auto_tasks", "benchmarks.own_tasks"
+SBX = "sbx-"  # before the algorithm; a peer without it is of Stable-Baselines3
 EPISODES = 100
 SEEDS = (21, 22, 23, 24, 25)
 APART = 100  # a race takes the seeds that follow: those of two rows may not be the same
 HEAD = (
     "env", "env steps", "random", "bar", "solve", "trained", "verdicts", "SB3 PPO",
-    "SB3 DQN or SAC", "at or above the better peer", "80 % of tuned", "probe and race",
+    "SB3 DQN or SAC", "sbx DQN or SAC", "at or above the better peer", "80 % of tuned",
+    "probe and race",
 )  # fmt: skip
 
 
@@ -45,7 +48,7 @@ class Task(NamedTuple):
     bar: float | None
     """A score that counts as learnt."""
     off_policy: str = "dqn"
-    """Of SB3, besides PPO."""
+    """Of SB3 and sbx; of SB3 there is PPO besides."""
     tuned: str | None = None
     """The id of the shipped config, if it is another."""
 
@@ -104,7 +107,7 @@ def main() -> int:
         for env_id, task in TASKS.items():
             if args.only and not any(word in env_id for word in args.only):
                 continue
-            for who in (SOLVE, "ppo", task.off_policy):
+            for who in (SOLVE, *peers_of(task)):
                 if (env_id, who, seed) in known or (who != SOLVE and args.sb3_python is None):
                     continue
                 if args.who and who not in args.who:
@@ -127,13 +130,17 @@ def parse_args() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--only", nargs="+", default=[], help="ids that contain one of these")
-    parser.add_argument("--who", nargs="+", default=[], help="solve, ppo, dqn, sac; default: all")
+    parser.add_argument("--who", nargs="+", default=[], help="solve, ppo, sac, sbx-sac, ...")
     parser.add_argument("--seeds", type=int, nargs="+", default=SEEDS)
     parser.add_argument("--merge", type=Path, nargs="+", default=[], help="add rows of these files")
-    parser.add_argument("--sb3-python", type=Path, help="a Python that has stable-baselines3")
+    parser.add_argument("--sb3-python", type=Path, help="a Python that has stable-baselines3, sbx")
     parser.add_argument("--runs", type=Path, default=ROOT / "build/auto", help="run folders")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results")
     return parser.parse_args()
+
+
+def peers_of(task: Task) -> tuple[str, ...]:
+    return ("ppo", task.off_policy, SBX + task.off_policy)
 
 
 def _key(row: dict[str, Any]) -> tuple[str, str, int]:
@@ -168,9 +175,11 @@ def ours(env_id: str, task: Task, seed: int, runs: Path) -> dict[str, Any]:
     }
 
 
-def peer(python: Path, env_id: str, algo: str, steps: int, seed: int) -> dict[str, Any]:
-    words = ["-m", "benchmarks.peers.sb3_own", f"{env_id}:{algo}", "--steps", str(steps)]
+def peer(python: Path, env_id: str, who: str, steps: int, seed: int) -> dict[str, Any]:
+    task = f"{env_id}:{who.removeprefix(SBX)}"
+    words = ["-m", "benchmarks.peers.sb3_own", task, "--steps", str(steps)]
     words += ["--seed", str(seed), "--episodes", str(EPISODES)]
+    words += ["--library", "sbx"] * who.startswith(SBX)
     found = subprocess.run([str(python), *words], cwd=ROOT, capture_output=True, text=True)
     shown = {"command": "python " + " ".join(words)}
     if found.returncode != 0:
@@ -205,7 +214,7 @@ def markdown(result: dict[str, Any]) -> str:
     shipped = [env_id for env_id in known if own[env_id] and tuned_bar(env_id, own[env_id])]
     close = [e for e in shipped if _mean(own[e]) >= (tuned_bar(e, own[e]) or 0.0)]
     parts = [
-        "# Environments without a config: solve beside the defaults of Stable-Baselines3",
+        "# Environments without a config: solve beside the defaults of Stable-Baselines3 and sbx",
         describe(result) + "".join(f"\n- {text}" for text in sorted(versions)),
         f"Commits of the rows: {', '.join(commits)}; CPUs: {', '.join(cpus)}. Every "
         "seed's score is shown. Ours: the held-out test of the checkpoint that validation chose, "
@@ -226,7 +235,7 @@ def _of(rows: list[dict[str, Any]], env_id: str, who: str) -> list[dict[str, Any
 
 
 def _best_peer(rows: list[dict[str, Any]], env_id: str) -> float | None:
-    peers = [_of(rows, env_id, who) for who in ("ppo", TASKS[env_id].off_policy)]
+    peers = [_of(rows, env_id, who) for who in peers_of(TASKS[env_id])]
     means = [_mean(found) for found in peers if found]
     return max(means, default=None)
 
@@ -275,8 +284,7 @@ def _row(rows: list[dict[str, Any]], env_id: str) -> tuple[object, ...]:
         _scores(own),
         ", ".join(dict.fromkeys(row["preset"] for row in own)) or "–",
         ", ".join(f"{n} {kind}" for kind, n in _counts([row["verdict"] for row in own]).items()),
-        _scores(_of(rows, env_id, "ppo")),
-        _scores(_of(rows, env_id, task.off_policy)),
+        *(_scores(_of(rows, env_id, who)) for who in peers_of(task)),
         "–" if best is None else "yes" if _is_ahead(rows, env_id) else "no",
         "–" if near is None else f"{near:,.4g}: {'yes' if is_near else 'no'}",
         _first_share(own),

@@ -1,6 +1,8 @@
-"""Stable-Baselines3's defaults on an environment (own_tasks.py, auto.py), as its own process.
+"""The defaults of Stable-Baselines3 or sbx on an environment (own_tasks.py, auto.py), as its own
+process.
 
     .venv-peers/bin/python -m benchmarks.peers.sb3_own Grid-v0:ppo --steps 50000 --seed 1
+    .venv-peers/bin/python -m benchmarks.peers.sb3_own Grid-v0:dqn --library sbx --seed 1
 
 Nothing is set but the policy class that the spaces require. Prints one JSON line with the score of
 the last policy over whole greedy episodes.
@@ -17,6 +19,7 @@ import numpy as np
 
 import benchmarks.own_tasks  # noqa: F401  (registers the environments)
 
+DISTRIBUTIONS = {"stable_baselines3": "stable-baselines3", "sbx": "sbx-rl"}
 LONGEST = 1000  # steps of an episode without a limit: a greedy policy may go round in circles
 
 
@@ -28,8 +31,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--library", choices=tuple(DISTRIBUTIONS), default="stable_baselines3")
     args = parser.parse_args()
-    import stable_baselines3 as sb3
+    library = import_module(args.library)
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
 
@@ -42,9 +46,10 @@ def main() -> None:
     is_dict = isinstance(env.observation_space, gymnasium.spaces.Dict)
     policy = "MultiInputPolicy" if is_dict else "MlpPolicy"
     began = time.perf_counter()
-    model = getattr(sb3, algo.upper())(policy, env, seed=args.seed, device="cpu", verbose=0)
+    model = getattr(library, algo.upper())(policy, env, seed=args.seed, device="cpu", verbose=0)
     model.learn(args.steps)
     wall_s = time.perf_counter() - began
+    used = DISTRIBUTIONS[args.library]
     eval_env = Monitor(gymnasium.make(env_id, max_episode_steps=limit))
     eval_env.reset(seed=args.seed + 10_000)
     returns, _ = evaluate_policy(
@@ -57,7 +62,7 @@ def main() -> None:
                 "wall_s": wall_s,
                 "score": float(np.mean(returns)),
                 "stderr": float(np.std(returns, ddof=1) / len(returns) ** 0.5),
-                "versions": {"stable-baselines3": version("stable-baselines3")},
+                "versions": {name: version(name) for name in {"stable-baselines3", used}},
             }
         )
     )

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,5 +52,23 @@ def test_means_over_seeds_are_compared_with_the_better_peer(
 ) -> None:
     rows = [row(auto.SOLVE, seed, score) for seed, score in enumerate(own)]
     rows += [row("ppo", 0, 440.0), row("ppo", 1, 460.0), row("dqn", 0, 30.0)]
-    line = auto._row(rows, ENV)
-    assert dict(zip(auto.HEAD, line, strict=True))["at or above the better peer"] == is_ahead
+    for more in ([], [row("sbx-dqn", 0, 449.0)]):
+        line = auto._row([*rows, *more], ENV)
+        assert dict(zip(auto.HEAD, line, strict=True))["at or above the better peer"] == is_ahead
+    line = auto._row([*rows, row("sbx-dqn", 0, 456.0)], ENV)
+    assert dict(zip(auto.HEAD, line, strict=True))["at or above the better peer"] == "no"
+
+
+def test_a_peer_is_called_by_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> Any:
+        called.append(command)
+        return SimpleNamespace(returncode=1, stderr="no JAX here", stdout="")
+
+    monkeypatch.setattr(auto.subprocess, "run", run)
+    for who in auto.peers_of(auto.TASKS[ENV]):
+        assert auto.peer(Path("python"), ENV, who, 50_000, 1)["error"] == "no JAX here"
+    assert [("sbx" in command, f"{ENV}:dqn" in command) for command in called] == [
+        (False, False), (False, True), (True, True)
+    ]  # fmt: skip
