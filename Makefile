@@ -83,7 +83,7 @@ $(PEERS)/.setup-done: benchmarks/peers-constraints.txt $(PEER_LISTS)
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@echo "installing the pinned peers into $(PEERS) ..."
 	@$(PEERS_PIP) benchmarks/peers-requirements.txt
-	@for peer in sbx box2d cleanrl; do \
+	@for peer in sbx box2d cleanrl envpool; do \
 	  $(PEERS_PIP) benchmarks/peers-requirements-$$peer.txt || \
 	  echo "make: $$peer cannot be installed here; the benchmarks do without it" >&2; done
 	@$(PEERS)/bin/python -m benchmarks.peers.cleanrl_ppo fetch || \

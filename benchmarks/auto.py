@@ -32,6 +32,7 @@ NAME = "auto"
 TUNED = ROOT / "benchmarks/results/classics.json"
 NEAR = 0.8  # of the way from random to the best shipped config
 SOLVE, TASKS_MODULE, OWN_MODULE = "solve", "benchmarks.auto_tasks", "benchmarks.own_tasks"
+DMC = "benchmarks.peers.dmc_tasks"
 SBX = "sbx-"  # before the algorithm; a peer without it is of Stable-Baselines3
 EPISODES = 100
 SEEDS = (21, 22, 23, 24, 25)
@@ -51,6 +52,8 @@ class Task(NamedTuple):
     """Of SB3 and sbx; of SB3 there is PPO besides."""
     tuned: str | None = None
     """The id of the shipped config, if it is another."""
+    module: str = ""
+    """That peers need for the id."""
 
 
 TASKS = {
@@ -81,8 +84,8 @@ TASKS = {
     "BipedalWalker-v3": Task(300_000, 250.0, "sac"),
     "MiniGrid-Empty-5x5-v0": Task(50_000, 0.9),
     "MiniGrid-DoorKey-5x5-v0": Task(200_000, 0.9),
-    "CartpoleSwingup-v1": Task(50_000, 700.0, "sac"),
-    "WalkerWalk-v1": Task(100_000, 600.0, "sac"),
+    "CartpoleSwingup-v1": Task(50_000, 700.0, "sac", module=DMC),
+    "WalkerWalk-v1": Task(100_000, 600.0, "sac", module=DMC),
     "FetchReach-v4": Task(30_000, -5.0, "sac"),
     "HalfCheetah-v5": Task(50_000, 2000.0, "sac"),
     "Hopper-v5": Task(50_000, 1000.0, "sac"),
@@ -116,7 +119,7 @@ def main() -> int:
                 row |= {"commit": result["versions"]["commit"], "cpu": result["machine"]["cpu"]}
                 began_s = time.monotonic()
                 row |= ours(env_id, task, seed, args.runs) if who == SOLVE else (
-                    peer(args.sb3_python, env_id, who, task.steps, seed)
+                    peer(args.sb3_python, env_id, task, who, seed)
                 )  # fmt: skip
                 row["wall_s"] = round(time.monotonic() - began_s, 1)
                 say(f"{env_id} {who} seed {seed}: {row.get('score', row.get('error'))}")
@@ -175,9 +178,9 @@ def ours(env_id: str, task: Task, seed: int, runs: Path) -> dict[str, Any]:
     }
 
 
-def peer(python: Path, env_id: str, who: str, steps: int, seed: int) -> dict[str, Any]:
-    task = f"{env_id}:{who.removeprefix(SBX)}"
-    words = ["-m", "benchmarks.peers.sb3_own", task, "--steps", str(steps)]
+def peer(python: Path, env_id: str, task: Task, who: str, seed: int) -> dict[str, Any]:
+    name = ":".join([*filter(None, [task.module]), env_id, who.removeprefix(SBX)])
+    words = ["-m", "benchmarks.peers.sb3_own", name, "--steps", str(task.steps)]
     words += ["--seed", str(seed), "--episodes", str(EPISODES)]
     words += ["--library", "sbx"] * who.startswith(SBX)
     found = subprocess.run([str(python), *words], cwd=ROOT, capture_output=True, text=True)

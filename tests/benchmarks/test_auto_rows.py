@@ -68,7 +68,7 @@ def test_a_peer_is_called_by_its_library(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(auto.subprocess, "run", run)
     for who in auto.peers_of(auto.TASKS[ENV]):
-        assert auto.peer(Path("python"), ENV, who, 50_000, 1)["error"] == "no JAX here"
+        assert auto.peer(Path("python"), ENV, auto.TASKS[ENV], who, 1)["error"] == "no JAX here"
     assert [("sbx" in command, f"{ENV}:dqn" in command) for command in called] == [
         (False, False), (False, True), (True, True)
     ]  # fmt: skip
