@@ -537,15 +537,21 @@ def _take(words: list[str], arity: str) -> list[str]:
 
 
 def _rescue_target(args: Args) -> None:
-    """`train --n-envs 4 CartPole-v1:ppo`: the last word is the target, not a second value."""
+    """`train --n-envs 4 CartPole-v1:ppo`: the last word is the target, not a second value. Without
+    one, `--env-id CartPole-v1` names it."""
     if args.words or getattr(args, "resume", None) or getattr(args, "config_id", None):
         return
+    env_id = args.fields.get("env_id", [])
     groups = [*args.fields.values(), getattr(args, "env_kwargs", [])]
+    if len(env_id) == 1:
+        groups.remove(env_id)
     certain = [values for values in groups if values and _SURE_TARGET.fullmatch(values[-1])]
     second = [values for values in groups if len(values) > 1 and _TARGET.fullmatch(values[-1])]
     for values in (*certain, *second):
         args.words.append(values.pop())
         return
+    if len(env_id) == 1:
+        args.words = args.fields.pop("env_id")
 
 
 def as_flag(field_name: str) -> str:

@@ -135,6 +135,19 @@ def test_wrong_targets_exit_2(target, hint, gsolve):
     assert hint in gsolve("train", target, code=2)
 
 
+@pytest.mark.parametrize(
+    ("words", "target", "fields"),
+    [
+        (["--env-id", "CartPole-v1", "--algo-id", "ppo"], "CartPole-v1", ["algo_id"]),
+        (["--env-id", "Acrobot-v1", CARTPOLE], CARTPOLE, ["env_id"]),
+        (["--env-id", "Acrobot-v1", "--n-envs", "4", CARTPOLE], CARTPOLE, ["env_id", "n_envs"]),
+    ],
+)
+def test_the_environment_alone_names_the_target(words, target, fields):
+    args = read_fields("train", words)
+    assert (args.words, sorted(args.fields)) == ([target], fields)
+
+
 def test_no_target_is_told(gsolve):
     for verb in ("train", "show"):
         assert "no target given" in gsolve(verb, code=2)
