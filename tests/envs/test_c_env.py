@@ -222,6 +222,23 @@ def test_bad_files(old: str, new: str, said: str, folder: Path) -> None:
 
 ONLY_COPIED = pytest.mark.skipif(sys.platform != "linux", reason="no trial in another process")
 
+EXITS = """
+import ctypes, os
+from gymnasium_solver.fast.native.build import _said_by_child
+
+libc = ctypes.CDLL(None)
+libc.__cxa_atexit(ctypes.cast(libc.pause, ctypes.c_void_p), None, None)  # as a library that waits
+print(_said_by_child(lambda: str(libc.exit(0)), 3), flush=True)
+os._exit(0)
+"""
+
+
+@ONLY_COPIED
+def test_an_exit_does_not_wait_for_libraries() -> None:
+    run = [sys.executable, "-c", EXITS]
+    said = subprocess.run(run, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert said.startswith("it crashes (it exits)")
+
 
 @ONLY_COPIED
 @pytest.mark.parametrize(

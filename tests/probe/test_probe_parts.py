@@ -50,7 +50,9 @@ def test_a_gru_remembers_the_first_observation(gru: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("recurrent", ["lstm", "rnn"])
 def test_so_do_other_cores(learn: Learn, recurrent: str) -> None:
-    agent = learn("Memory", max_env_steps=8_000, recurrent=recurrent, **MEMORY)
+    # With less entropy an LSTM learns it on 14 of 16 seeds, now on all.
+    settings = {**MEMORY, "ent_coef": 0.05}
+    agent = learn("Memory", max_env_steps=8_000, recurrent=recurrent, **settings)
     assert score(agent, "Memory") == 1.0
 
 

@@ -160,7 +160,7 @@ def test_a_job_ends_with_a_message_and_buttons_outlive_a_restart(
             "aria-pressed", "true"
         )
         end.touch()
-        expect(page.locator(".toasts p")).to_contain_text("Evaluate")
+        expect(page.locator(".toasts p")).to_contain_text("Evaluate", timeout=20_000)
         assert page.evaluate("globalThis.notices[0]").startswith("Ended: Evaluate")
         assert page.title().startswith("● ended")
         expect(page.locator(".jobs-button .count")).to_have_count(0)
