@@ -23,7 +23,10 @@ class Alone(gymnasium.Env[Any, Any]):
         self.task = task
         self.pool: Any = None
         known = envpool.make_gymnasium(task, num_envs=1)
-        self.action_space = known.action_space
+        box: Any = known.action_space
+        self.action_space = spaces.Box(
+            box.low.astype(np.float32), box.high.astype(np.float32), dtype=np.float32
+        )
         n_numbers = spaces.flatdim(known.observation_space)
         self.observation_space = spaces.Box(-np.inf, np.inf, (n_numbers,))
 
@@ -36,7 +39,7 @@ class Alone(gymnasium.Env[Any, Any]):
         return self._flat(obs), {}
 
     def step(self, action: Any) -> Any:
-        action = np.asarray(action, self.action_space.dtype)
+        action = np.asarray(action, np.float64)
         obs, reward, terminated, truncated, _ = self.pool.step(action[None])
         return self._flat(obs), float(reward[0]), bool(terminated[0]), bool(truncated[0]), {}
 
