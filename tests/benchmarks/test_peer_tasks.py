@@ -1,5 +1,7 @@
 """Tasks that peers get in another form are the same tasks."""
 
+from typing import Any
+
 import gymnasium
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ OURS = [env_id for env_id, task in TASKS.items() if task.module == DMC]
 
 @pytest.mark.parametrize("env_id", OURS)
 def test_a_task_of_dm_control_is_the_one_that_solve_has(env_id: str) -> None:
-    env = gymnasium.make(f"{DMC}:{env_id}")
+    env: Any = gymnasium.make(f"{DMC}:{env_id}")
     ours = make_vector_env(env_id, 1)
     assert env.action_space == ours.action_space
     parts = ours.observation_space
@@ -32,7 +34,7 @@ def test_a_task_of_dm_control_is_the_one_that_solve_has(env_id: str) -> None:
 
 
 def test_episodes_end_at_the_time_limit_alone() -> None:
-    env = gymnasium.make(f"{DMC}:{OURS[0]}")
+    env: Any = gymnasium.make(f"{DMC}:{OURS[0]}")
     env.reset(seed=1)
     ends = [env.step(env.action_space.low)[2:4] for _ in range(1000)]
     assert not any(any(end) for end in ends[:-1])
