@@ -1,5 +1,5 @@
-"""`gsolve solve` beside the defaults of Stable-Baselines3 and sbx, with equal env steps; nothing is
-tuned.
+"""`gsolve solve` compared with the defaults of Stable-Baselines3 and sbx. Env steps are equal, and
+nothing is tuned.
 
     .venv/bin/python -m benchmarks.auto --sb3-python .venv-peers/bin/python
     .venv/bin/python -m benchmarks.auto --only CartPole FrozenLake --seeds 21 22
@@ -182,7 +182,7 @@ def peer(python: Path, env_id: str, task: Task, who: str, seed: int) -> dict[str
     name = ":".join([*filter(None, [task.module]), env_id, who.removeprefix(SBX)])
     words = ["-m", "benchmarks.peers.sb3_own", name, "--steps", str(task.steps)]
     words += ["--seed", str(seed), "--episodes", str(EPISODES)]
-    words += ["--library", "sbx"] * who.startswith(SBX)
+    words += ["--peer", "sbx"] * who.startswith(SBX)
     found = subprocess.run([str(python), *words], cwd=ROOT, capture_output=True, text=True)
     shown = {"command": "python " + " ".join(words)}
     if found.returncode != 0:
@@ -217,7 +217,7 @@ def markdown(result: dict[str, Any]) -> str:
     shipped = [env_id for env_id in known if own[env_id] and tuned_bar(env_id, own[env_id])]
     close = [e for e in shipped if _mean(own[e]) >= (tuned_bar(e, own[e]) or 0.0)]
     parts = [
-        "# Environments without a config: solve beside the defaults of Stable-Baselines3 and sbx",
+        "# Environments without a config: solve and the defaults of Stable-Baselines3 and sbx",
         describe(result) + "".join(f"\n- {text}" for text in sorted(versions)),
         f"Commits of the rows: {', '.join(commits)}; CPUs: {', '.join(cpus)}. Every "
         "seed's score is shown. Ours: the held-out test of the checkpoint that validation chose, "

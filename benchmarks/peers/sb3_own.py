@@ -2,7 +2,7 @@
 process.
 
     .venv-peers/bin/python -m benchmarks.peers.sb3_own Grid-v0:ppo --steps 50000 --seed 1
-    .venv-peers/bin/python -m benchmarks.peers.sb3_own Grid-v0:dqn --library sbx --seed 1
+    .venv-peers/bin/python -m benchmarks.peers.sb3_own Grid-v0:dqn --peer sbx --seed 1
 
 Nothing is set but the policy class that the spaces require. Prints one JSON line with the score of
 the last policy over whole greedy episodes.
@@ -31,9 +31,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--library", choices=tuple(DISTRIBUTIONS), default="stable_baselines3")
+    parser.add_argument("--peer", choices=tuple(DISTRIBUTIONS), default="stable_baselines3")
     args = parser.parse_args()
-    library = import_module(args.library)
+    peer = import_module(args.peer)
+    packages = {"stable-baselines3", DISTRIBUTIONS[args.peer]}
     from stable_baselines3.common.evaluation import evaluate_policy
     from stable_baselines3.common.monitor import Monitor
 
@@ -46,10 +47,9 @@ def main() -> None:
     is_dict = isinstance(env.observation_space, gymnasium.spaces.Dict)
     policy = "MultiInputPolicy" if is_dict else "MlpPolicy"
     began = time.perf_counter()
-    model = getattr(library, algo.upper())(policy, env, seed=args.seed, device="cpu", verbose=0)
+    model = getattr(peer, algo.upper())(policy, env, seed=args.seed, device="cpu", verbose=0)
     model.learn(args.steps)
     wall_s = time.perf_counter() - began
-    used = DISTRIBUTIONS[args.library]
     eval_env = Monitor(gymnasium.make(env_id, max_episode_steps=limit))
     eval_env.reset(seed=args.seed + 10_000)
     returns, _ = evaluate_policy(
@@ -62,7 +62,7 @@ def main() -> None:
                 "wall_s": wall_s,
                 "score": float(np.mean(returns)),
                 "stderr": float(np.std(returns, ddof=1) / len(returns) ** 0.5),
-                "versions": {name: version(name) for name in {"stable-baselines3", used}},
+                "versions": {name: version(name) for name in packages},
             }
         )
     )

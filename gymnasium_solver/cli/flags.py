@@ -541,16 +541,15 @@ def _rescue_target(args: Args) -> None:
     one, `--env-id CartPole-v1` names it."""
     if args.words or getattr(args, "resume", None) or getattr(args, "config_id", None):
         return
-    env_id = args.fields.get("env_id", [])
-    groups = [*args.fields.values(), getattr(args, "env_kwargs", [])]
-    if len(env_id) == 1:
-        groups.remove(env_id)
+    fields = dict(args.fields)
+    env_id = fields.pop("env_id", []) if len(fields.get("env_id", [])) == 1 else []
+    groups = [*fields.values(), getattr(args, "env_kwargs", [])]
     certain = [values for values in groups if values and _SURE_TARGET.fullmatch(values[-1])]
     second = [values for values in groups if len(values) > 1 and _TARGET.fullmatch(values[-1])]
     for values in (*certain, *second):
         args.words.append(values.pop())
         return
-    if len(env_id) == 1:
+    if env_id:
         args.words = args.fields.pop("env_id")
 
 

@@ -477,7 +477,7 @@ def _said_by_child(say: Callable[[], str], limit_s: int) -> str:
                 torch.set_num_threads(1)  # its other threads are not copied
             # If the code calls exit(), libraries would wait for their threads at the end.
             libc = ctypes.CDLL(None)
-            getattr(libc, "__cxa_atexit")(ctypes.cast(libc._exit, ctypes.c_void_p), None, None)
+            libc.__cxa_atexit(ctypes.cast(libc._exit, ctypes.c_void_p), None, None)
             told[1:] = say().encode()[: mmap.PAGESIZE - 1].ljust(mmap.PAGESIZE - 1, b"\0")
             told[0] = 1  # it is through
         finally:
